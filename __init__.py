@@ -1,0 +1,76 @@
+"""tilework: quantized execution primitives compiled with Numba.
+
+A Buffer is bytes plus a contract, a Kernel maps buffers to buffers, a Pipeline is kernels and edges, and an Executor
+alone decides order, tiles, threads, fusion and memory. Names are loaded on first use, so importing the package, or
+asking the command line for help, does not import Numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Arena": "primitives",
+    "ArgSpec": "primitives",
+    "Axis": "primitives",
+    "Affine": "primitives",
+    "Buffer": "primitives",
+    "DType": "primitives",
+    "Edge": "primitives",
+    "IndexSpace": "primitives",
+    "LayoutSpec": "primitives",
+    "Pipeline": "primitives",
+    "QuantParams": "primitives",
+    "SingleThreadExecutor": "executors",
+    "TilingExecutor": "executors",
+}
+_MODULES = {
+    "bench": "bench",
+    "debug": "executors.debug",
+    "dtypes": "primitives.dtypes",
+    "eager": "executors.eager",
+    "errors": "primitives.errors",
+    "factory": "kernels.factory",
+    "ops": "kernels.ops",
+}
+
+__all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{_MODULES[name]}", __name__)
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module 'tilework' has no attribute {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+if TYPE_CHECKING:
+    from .executors import SingleThreadExecutor as SingleThreadExecutor
+    from .executors import TilingExecutor as TilingExecutor
+    from .executors import debug as debug
+    from .executors import eager as eager
+    from .kernels import factory as factory
+    from .kernels import ops as ops
+    from .primitives import (
+        Affine as Affine,
+        Arena as Arena,
+        ArgSpec as ArgSpec,
+        Axis as Axis,
+        Buffer as Buffer,
+        DType as DType,
+        Edge as Edge,
+        IndexSpace as IndexSpace,
+        LayoutSpec as LayoutSpec,
+        Pipeline as Pipeline,
+        QuantParams as QuantParams,
+    )
+    from .primitives import dtypes as dtypes
+    from .primitives import errors as errors
