@@ -1,0 +1,26 @@
+"""argmax: where the largest element is."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+
+def argmax(x: ArrayLike, axis: int = -1, *, keepdims: bool = False, dtype: DTypeLike = np.int64) -> NDArray:
+    """Index of the largest element along an axis.
+
+        out[..] = the smallest i with x[.., i, ..] == max over j of x[.., j, ..]
+
+    x         float32 or integer, any shape with at least one element along the axis
+    axis      counted from the end where negative
+    keepdims  keep the axis with size 1
+    dtype     int32 or int64
+
+    The first of equal elements wins; -0.0 equals +0.0. NaN counts as larger than everything, so the first NaN wins.
+    Source: numpy.argmax.
+    Raises ValueError if the axis is empty.
+    """
+    x = np.asarray(x)
+    if x.shape[axis] == 0:
+        raise ValueError(f"argmax along axis {axis} of shape {x.shape}: an empty axis has no largest element")
+    return np.argmax(x, axis=axis, keepdims=keepdims).astype(dtype)
