@@ -1,0 +1,152 @@
+"""The kernel cache: one file per compiled entry, in a private folder of the user.
+
+A file is named by the hash of everything that it depends on and begins with the hash of its own content, which is
+checked before a byte of it is used. A damaged file is compiled anew, with one warning; where nothing can be written,
+kernels are compiled in memory, with one warning. Files appear whole or not at all, so processes may share the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+log = logging.getLogger("tilework")
+
+MAGIC = b"tilework kernel 1\n"
+_DIGEST = 32
+_warned: set[str] = set()
+
+
+def folder() -> Path:
+    """TILEWORK_CACHE_DIR, or `tilework` in the user's cache folder."""
+    given = os.environ.get("TILEWORK_CACHE_DIR")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser() / "tilework" / "cache"
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/tilework").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tilework"
+
+
+@lru_cache(maxsize=1)
+def package_stamp() -> str:
+    """A hash over this package's kernel sources: whatever is edited or upgraded is compiled anew."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def key(text: str) -> str:
+    """The name of the entry whose generated source is `text`, for this package, compiler and target machine."""
+    import llvmlite
+    import llvmlite.binding as llvm
+    import numba
+    from numba.core.registry import cpu_target
+
+    target = cpu_target.target_context.codegen().magic_tuple()
+    facts = (
+        text,
+        package_stamp(),
+        numba.__version__,
+        llvmlite.__version__,
+        ".".join(map(str, llvm.llvm_version_info)),
+        platform.python_version(),
+        platform.machine(),
+        *map(str, target),
+    )
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:40]
+
+
+def read(name: str) -> bytes | None:
+    """The content of an entry, or None if there is none or it is damaged (then it is removed, with a warning)."""
+    path = folder() / f"{name}.twk"
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn("read", "kernel cache %s cannot be read (%s): kernels are compiled in this process", folder(), error)
+        return None
+    head = len(MAGIC) + _DIGEST
+    content = raw[head:]
+    if raw[: len(MAGIC)] == MAGIC and hashlib.sha256(content).digest() == raw[len(MAGIC) : head]:
+        return content
+    discard(name, "its content does not match its hash")
+    return None
+
+
+def discard(name: str, why: str) -> None:
+    """Remove a damaged entry, and say so once."""
+    path = folder() / f"{name}.twk"
+    _warn("damaged", "kernel cache file %s is ignored and compiled anew: %s", path, why)
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def write(name: str, content: bytes, source: str) -> bool:
+    """Store an entry and, beside it for people to read, its generated source. False where nothing can be written."""
+    head = MAGIC + hashlib.sha256(content).digest()
+    try:
+        _make_private(folder())
+        _replace(folder() / f"{name}.twk", head + content)
+        _replace(folder() / f"{name}.py", source.encode())
+    except OSError as error:
+        _warn(
+            "write",
+            "kernel cache %s cannot be written (%s): kernels are compiled in each process; set TILEWORK_CACHE_DIR",
+            folder(),
+            error,
+        )
+        return False
+    return True
+
+
+def entries() -> list[Path]:
+    """The files of the cache, oldest first."""
+    try:
+        return sorted(folder().glob("*.twk"), key=lambda p: p.stat().st_mtime)
+    except OSError:
+        return []
+
+
+def clear() -> int:
+    """Remove every entry; returns how many there were."""
+    found = entries()
+    for path in found:
+        for each in (path, path.with_suffix(".py")):
+            with contextlib.suppress(OSError):
+                each.unlink()
+    return len(found)
+
+
+def _make_private(path: Path) -> None:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _warn(kind: str, message: str, *args: object) -> None:
+    if kind not in _warned:
+        _warned.add(kind)
+        log.warning(message, *args)

@@ -1,0 +1,169 @@
+"""Which implementation of a kernel runs, on which backend.
+
+A backend is only a name. What is registered here under (kernel name, backend) may come from this package or from
+anybody else, and several variants of one kernel may compete: the one with the highest priority whose requirements
+hold is taken. A miss says what exists where, and why each candidate refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..primitives.errors import KernelNotFound, PipelineError
+
+Requirement = Callable[..., "str | bool | None"]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An implementation that is no tile function: `fn(*operands)` takes whole arrays and writes the outputs in place."""
+
+    fn: Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One registered way to run a kernel on a backend."""
+
+    name: str
+    backend: str
+    variant: str
+    build: Callable[..., Any]
+    requires: tuple[Requirement, ...] = ()
+    priority: int = 0
+    tile_params: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuses(self, facts: Mapping[str, Any]) -> str | None:
+        """Why this variant cannot serve, or None. A requirement returns False or a reason to refuse."""
+        for requirement in self.requires:
+            answer = requirement(**_wanted(requirement, facts))
+            if answer is False:
+                return f"{getattr(requirement, '__name__', requirement)} does not hold"
+            if isinstance(answer, str):
+                return answer
+        return None
+
+    def make(self, facts: Mapping[str, Any]) -> Any:
+        """What `build` returns: a tile function, a Native description, or a Whole."""
+        return self.build(**_wanted(self.build, facts))
+
+
+_variants: dict[tuple[str, str], list[Variant]] = {}
+_loaded: set[str] = set()
+
+
+def register(
+    name: str,
+    *,
+    backend: str,
+    variant: str = "generic",
+    requires: Requirement | Sequence[Requirement] = (),
+    priority: int = 0,
+    tile_params: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator for a builder.
+
+    name         the kernel's name, or the part before a "_" that a whole family shares ("gemm" serves "gemm_u8s8s32")
+    requires     callables that take any of the facts `kernel`, `dtypes`, `ranks`, `isa`; False or a text refuses
+    tile_params  names and default values of the integers that follow the operands in a tile function
+
+    The builder takes any of the same facts by name. Registering a variant again replaces it.
+    """
+    needs = (requires,) if callable(requires) else tuple(requires)
+
+    def add(build: Callable[..., Any]) -> Callable[..., Any]:
+        found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}))
+        known = _variants.setdefault((name, backend), [])
+        known[:] = [v for v in known if v.variant != variant] + [found]
+        return build
+
+    return add
+
+
+def unregister(name: str, backend: str, variant: str | None = None) -> None:
+    """Take variants back; without `variant`, all of the kernel's on that backend."""
+    known = _variants.get((name, backend), [])
+    known[:] = [v for v in known if variant is not None and v.variant != variant]
+    if not known:
+        _variants.pop((name, backend), None)
+
+
+def find(name: str, backend: str, variant: str | None = None, **facts: Any) -> Variant:
+    """The variant that serves; raises KernelNotFound with every candidate's reason."""
+    _load(backend)
+    refused = []
+    for key in _family(name):
+        for candidate in sorted(_variants.get((key, backend), ()), key=lambda v: -v.priority):
+            if variant is not None and candidate.variant != variant:
+                refused.append(f"{key}/{candidate.variant}: not the variant {variant!r} that was asked for")
+                continue
+            reason = candidate.refuses({**facts, "name": name})
+            if reason is None:
+                return candidate
+            refused.append(f"{key}/{candidate.variant}: {reason}")
+    raise KernelNotFound(_miss(name, backend, refused))
+
+
+def get(name: str, backend: str, variant: str | None = None, **facts: Any) -> Any:
+    """Build and return the implementation: a tile function, a Native description, or a Whole."""
+    return find(name, backend, variant, **facts).make({**facts, "name": name})
+
+
+def variants(name: str, backend: str) -> list[Variant]:
+    """Everything that could serve, best first, whether or not its requirements hold."""
+    _load(backend)
+    return [v for key in _family(name) for v in sorted(_variants.get((key, backend), ()), key=lambda v: -v.priority)]
+
+
+def backends(name: str | None = None) -> list[str]:
+    """The backends that have anything, or that have this kernel."""
+    keys = _family(name) if name is not None else None
+    return sorted({backend for (key, backend), found in _variants.items() if found and (keys is None or key in keys)})
+
+
+def _family(name: str) -> list[str]:
+    parts = name.split("_")
+    return ["_".join(parts[:n]) for n in range(len(parts), 0, -1)]
+
+
+def _load(backend: str) -> None:
+    """Import this package's own implementations for a backend, the first time that it is asked for."""
+    if backend in _loaded:
+        return
+    _loaded.add(backend)
+    home = f"{__package__}.{backend}"
+    if backend.isidentifier() and importlib.util.find_spec(home) is not None:
+        importlib.import_module(home)
+
+
+def _wanted(function: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Those facts that the function's parameters name."""
+    chosen = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return dict(facts)
+        if name in facts:
+            chosen[name] = facts[name]
+        elif parameter.default is parameter.empty:
+            raise PipelineError(
+                f"{getattr(function, '__name__', function)} asks for {name!r}; a builder may ask for {', '.join(facts)}"
+            )
+    return chosen
+
+
+def _miss(name: str, backend: str, refused: list[str]) -> str:
+    for other in ("cpu", "reference"):
+        _load(other)
+    on_backend = sorted({key for (key, b), found in _variants.items() if b == backend and found})
+    message = f"no kernel {name!r} on backend {backend!r}: "
+    if refused:
+        return message + "; ".join(refused)
+    shown = ", ".join(on_backend[:12]) + (f" and {len(on_backend) - 12} more" if len(on_backend) > 12 else "")
+    return (
+        f"{message}{backend} has {shown or 'none'}; {name!r} exists on {', '.join(backends(name)) or 'no backend'}"
+    )

@@ -1,0 +1,335 @@
+"""Sizes: integers, names known only at run time, and expressions of both.
+
+A `Size` is kept in one canonical form, a polynomial with integer coefficients over *atoms* (names, floor and ceil
+quotients, maxima), so two ways of writing the same sum compare equal. Whatever has no name left is a plain int.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+
+from .errors import ShapeMismatch, SizeError
+
+SizeLike = Union[int, str, "Size"]
+Shape = tuple[Union[int, "Size"], ...]
+
+_Monomial = tuple[tuple["_Atom", int], ...]  # ((atom, power), ...), sorted by the atom's text
+LARGEST = 2**63 - 1
+
+
+class _Atom:
+    """A name, or an operation that a polynomial cannot express."""
+
+    __slots__ = ("args", "op", "text")
+
+    def __init__(self, op: str, args: tuple[Any, ...]) -> None:
+        self.op = op
+        self.args = args
+        if op == "name":
+            self.text = str(args[0])
+        elif op == "max":
+            self.text = f"max({', '.join(str(a) for a in args)})"
+        else:
+            self.text = f"{op}({args[0]}, {args[1]})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Atom) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def value(self, env: Mapping[str, int]) -> int:
+        if self.op == "name":
+            if self.args[0] not in env:
+                raise SizeError(f"size {self.args[0]!r} is not known here: known are {', '.join(env) or 'none'}")
+            return env[self.args[0]]
+        values = [evaluate(a, env) for a in self.args]
+        if self.op == "max":
+            return max(values)
+        if values[1] <= 0:
+            raise SizeError(f"{self.text}: the divisor is {values[1]}; it must be positive")
+        return values[0] // values[1] if self.op == "floordiv" else -(-values[0] // values[1])
+
+    def names(self) -> set[str]:
+        if self.op == "name":
+            return {self.args[0]}
+        return set().union(*(names(a) for a in self.args))
+
+    def substitute(self, env: Mapping[str, SizeLike]) -> int | Size:
+        if self.op == "name":
+            return size(env.get(self.args[0], self))
+        args = [substitute(a, env) for a in self.args]
+        if self.op == "max":
+            return maximum(*args)
+        return floordiv(args[0], args[1]) if self.op == "floordiv" else ceildiv(args[0], args[1])
+
+
+class Size:
+    """An expression of run-time sizes. Made by `size("2*M + 1")` and by arithmetic; immutable and hashable."""
+
+    __slots__ = ("_terms",)
+
+    def __init__(self, terms: Mapping[_Monomial, int]) -> None:
+        self._terms = tuple(sorted(((m, c) for m, c in terms.items() if c), key=_order))
+
+    def __add__(self, other: SizeLike) -> int | Size:
+        terms = dict(self._terms)
+        for monomial, coefficient in _terms(size(other)).items():
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return _simplest(terms)
+
+    def __mul__(self, other: SizeLike) -> int | Size:
+        terms: dict[_Monomial, int] = {}
+        for m1, c1 in self._terms:
+            for m2, c2 in _terms(size(other)).items():
+                powers = dict(m1)
+                for atom, power in m2:
+                    powers[atom] = powers.get(atom, 0) + power
+                monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
+                terms[monomial] = terms.get(monomial, 0) + c1 * c2
+        return _simplest(terms)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> int | Size:
+        return self * -1
+
+    def __sub__(self, other: SizeLike) -> int | Size:
+        return self + size(other) * -1
+
+    def __rsub__(self, other: SizeLike) -> int | Size:
+        return -self + size(other)
+
+    def __floordiv__(self, other: SizeLike) -> int | Size:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: SizeLike) -> int | Size:
+        return floordiv(other, self)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            other = size(other)
+        return isinstance(other, Size) and self._terms == other._terms
+
+    def __hash__(self) -> int:
+        return hash(self._terms)
+
+    def __index__(self) -> int:
+        raise SizeError(f"size {self} is known only at run time; bind it with evaluate(size, {{'name': value}}) first")
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, coefficient in self._terms:
+            factors = [a.text if p == 1 else f"{a.text}**{p}" for a, p in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            sign = "-" if coefficient < 0 else ""
+            text += (f" {sign or '+'} " if text else sign) + "*".join(factors)
+        return text
+
+    def __repr__(self) -> str:
+        return f"Size({str(self)!r})"
+
+    def names(self) -> set[str]:
+        return set().union(*(a.names() for m, _ in self._terms for a, _ in m))
+
+
+def _order(item: tuple[_Monomial, int]) -> tuple[int, str]:
+    """Names first and the constant last, as people write it."""
+    return (-sum(p for _, p in item[0]), "*".join(a.text for a, _ in item[0]))
+
+
+def _terms(x: int | Size) -> dict[_Monomial, int]:
+    return dict(x._terms) if isinstance(x, Size) else {(): x}
+
+
+def _simplest(terms: Mapping[_Monomial, int]) -> int | Size:
+    left = {m: c for m, c in terms.items() if c}
+    if not left or set(left) == {()}:
+        return left.get((), 0)
+    return Size(left)
+
+
+def size(x: SizeLike | _Atom) -> int | Size:
+    """An int stays an int; a string is parsed: names, + - * //, `max(a, b)`, `ceildiv(a, b)` and parentheses."""
+    if isinstance(x, Size):
+        return x
+    if isinstance(x, _Atom):
+        return Size({((x, 1),): 1})
+    if isinstance(x, bool) or not isinstance(x, (int, np.integer, str)):
+        raise SizeError(f"a size is an int, a name or an expression of them, not {x!r} ({type(x).__name__})")
+    if not isinstance(x, str):
+        return int(x)
+    try:
+        return _parse(ast.parse(x.strip(), mode="eval").body)
+    except (SyntaxError, SizeError) as error:
+        if isinstance(error, SizeError) and "cannot be read" not in str(error):
+            raise
+        raise SizeError(
+            f"size {x!r} cannot be read: write names, integers, + - * //, max(a, b), ceildiv(a, b), as in '2*M + 1'"
+        ) from None
+
+
+def _parse(node: ast.expr) -> int | Size:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name):
+        return size(_Atom("name", (node.id,)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_parse(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _parse(node.left), _parse(node.right)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, ast.FloorDiv):
+            return floordiv(left, right)
+        if isinstance(node.op, ast.Pow) and type(right) is int and 0 <= right <= 8:
+            result: int | Size = 1
+            for _ in range(right):
+                result = result * left
+            return result
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        args = [_parse(a) for a in node.args]
+        if node.func.id == "max" and args:
+            return maximum(*args)
+        if node.func.id in ("ceildiv", "floordiv") and len(args) == 2:
+            return (ceildiv if node.func.id == "ceildiv" else floordiv)(args[0], args[1])
+    raise SizeError("cannot be read")
+
+
+def floordiv(a: SizeLike, b: SizeLike) -> int | Size:
+    """Quotient rounded down; simplified where every coefficient divides."""
+    return _quotient("floordiv", size(a), size(b))
+
+
+def ceildiv(a: SizeLike, b: SizeLike) -> int | Size:
+    """Quotient rounded up; simplified where every coefficient divides."""
+    return _quotient("ceildiv", size(a), size(b))
+
+
+def _quotient(op: str, a: int | Size, b: int | Size) -> int | Size:
+    if isinstance(b, int) and b <= 0:
+        raise SizeError(f"{op}({a}, {b}): the divisor must be positive")
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if op == "floordiv" else -(-a // b)
+    if isinstance(b, int) and isinstance(a, Size) and all(c % b == 0 for _, c in a._terms):
+        return _simplest({m: c // b for m, c in a._terms})
+    return size(_Atom(op, (a, b)))
+
+
+def maximum(*args: SizeLike) -> int | Size:
+    """The largest of several sizes; integers among them are folded and equal ones said once."""
+    known = [size(a) for a in args]
+    numbers = [a for a in known if isinstance(a, int)]
+    rest: list[int | Size] = sorted({a for a in known if isinstance(a, Size)}, key=str)
+    if not rest:
+        return max(numbers)
+    everything = rest + ([max(numbers)] if numbers else [])
+    return everything[0] if len(everything) == 1 else size(_Atom("max", tuple(everything)))
+
+
+def names(x: int | Size) -> set[str]:
+    """The run-time names that an expression needs."""
+    return x.names() if isinstance(x, Size) else set()
+
+
+def evaluate(x: int | Size, env: Mapping[str, int]) -> int:
+    """The number that `x` is when every name in it has the value of `env`. Raises SizeError for an unknown name."""
+    if isinstance(x, int):
+        return x
+    total = 0
+    for monomial, coefficient in x._terms:
+        product = coefficient
+        for atom, power in monomial:
+            product *= atom.value(env) ** power
+        total += product
+    return total
+
+
+def evaluate_shape(shape: Iterable[int | Size], env: Mapping[str, int], what: str = "shape") -> tuple[int, ...]:
+    """Every size of a shape as a number. A negative or absurd size is a SizeError that names `what`."""
+    result = []
+    for x in shape:
+        n = evaluate(x, env)
+        if not 0 <= n <= LARGEST:
+            known = ", ".join(f"{k} = {env[k]}" for k in sorted(names(x)))
+            raise SizeError(f"{what}: size {x} is {n}{f' with {known}' if known else ''}; sizes are 0 to 2**63 - 1")
+        result.append(n)
+    return tuple(result)
+
+
+def substitute(x: int | Size, env: Mapping[str, SizeLike]) -> int | Size:
+    """`x` with names replaced by sizes; names that `env` lacks stay."""
+    if isinstance(x, int):
+        return x
+    total: int | Size = 0
+    for monomial, coefficient in x._terms:
+        product: int | Size = coefficient
+        for atom, power in monomial:
+            for _ in range(power):
+                product = product * atom.substitute(env)
+        total = total + product
+    return total
+
+
+def solve(shape: Sequence[int | Size], actual: Sequence[int], env: dict[str, int], what: str) -> None:
+    """Learn names from an array's shape and check everything that is known; extends `env` in place.
+
+    A size that is linear in one unknown name defines that name. The rest is checked with the names known by then,
+    and left for a later call where a name is still missing.
+    """
+    if len(shape) != len(actual):
+        raise ShapeMismatch(
+            f"{what} has rank {len(actual)}, shape {tuple(actual)}; {len(shape)} sizes ({show(shape)}) are asked for"
+        )
+    for axis, (x, n) in enumerate(zip(shape, actual)):
+        unknown = names(x) - env.keys()
+        if len(unknown) == 1:
+            learned = _solve_linear(x, n, next(iter(unknown)), env)
+            if learned is not None:
+                env[next(iter(unknown))] = learned
+                unknown = set()
+        if not unknown and evaluate(x, env) != n:
+            known = ", ".join(f"{k} = {env[k]}" for k in sorted(names(x)))
+            raise ShapeMismatch(
+                f"{what} has shape {tuple(actual)}: axis {axis} is {n}, but {x} is asked for"
+                + (f", which is {evaluate(x, env)} with {known}" if known else "")
+            )
+
+
+def _solve_linear(x: int | Size, n: int, name: str, env: Mapping[str, int]) -> int | None:
+    assert isinstance(x, Size)
+    slope, rest = 0, 0
+    for monomial, coefficient in x._terms:
+        product, power_of_name = coefficient, 0
+        for atom, power in monomial:
+            if atom.op == "name" and atom.args[0] == name:
+                power_of_name += power
+            elif name in atom.names():
+                return None
+            else:
+                product *= atom.value(env) ** power
+        if power_of_name > 1:
+            return None
+        if power_of_name:
+            slope += product
+        else:
+            rest += product
+    if slope == 0 or (n - rest) % slope or (n - rest) // slope < 0:
+        return None
+    return (n - rest) // slope
+
+
+def show(shape: Iterable[int | Size]) -> str:
+    """A shape as people write it: (M, 768)."""
+    inside = ", ".join(str(x) for x in shape)
+    return f"({inside},)" if inside and "," not in inside else f"({inside})"

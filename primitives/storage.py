@@ -1,0 +1,295 @@
+"""A pipeline in one file: an npz archive with the graph as JSON and every array as bytes.
+
+A file never runs code. A step is stored as the name of a registered kernel class and its plain fields; loading looks
+the name up among the classes that are registered, and among those that installed packages announce under the entry
+point group `tilework.steps`. A user's function is stored only when asked, as source, and made again only when asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import json
+import os
+import textwrap
+import zipfile
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any, TypeVar
+
+import numpy as np
+
+from . import dtypes
+from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
+from .pipeline import Pipeline, Value
+from .quantization import QuantParams
+from .sizes import size
+
+FORMAT = 1
+GRAPH = "pipeline.json"
+LARGEST_GRAPH = 64 * 2**20  # bytes of JSON; larger is refused before it is read
+GROUP = "tilework.steps"
+
+_KERNELS: dict[str, type] = {}
+T = TypeVar("T", bound=type)
+
+
+def stored_as(name: str) -> Callable[[T], T]:
+    """Class decorator: pipelines that hold this kernel can be saved. The class is a dataclass of plain fields."""
+
+    def register(cls: T) -> T:
+        if _KERNELS.get(name, cls).__qualname__ != cls.__qualname__:
+            raise PipelineError(f"kernel class name {name!r} is taken by {_KERNELS[name].__qualname__}")
+        _KERNELS[name] = cls
+        cls._stored_as = name  # type: ignore[attr-defined]
+        return cls
+
+    return register
+
+
+def _kernel_class(name: str) -> type:
+    if name not in _KERNELS:
+        for point in metadata.entry_points(group=GROUP):
+            point.load()
+    if name not in _KERNELS:
+        raise FileFormatError(
+            f"the file has a step of kind {name!r}, which no package here defines; known: {', '.join(sorted(_KERNELS))}"
+        )
+    return _KERNELS[name]
+
+
+class _Writer:
+    def __init__(self, functions: str) -> None:
+        self.functions = functions
+        self.arrays: dict[str, Any] = {}
+
+    def encode(self, x: Any, where: str) -> Any:
+        if isinstance(x, np.generic):
+            x = np.asarray(x)
+        if x is None or isinstance(x, (bool, int, float, str)):
+            return x
+        if isinstance(x, dtypes.DType):
+            return {"dtype": x.name}
+        if isinstance(x, (tuple, list)):
+            return {"tuple": [self.encode(v, where) for v in x]}
+        if isinstance(x, dict):
+            return {"dict": [[k, self.encode(v, where)] for k, v in x.items()]}
+        if isinstance(x, np.ndarray):
+            key = f"array_{len(self.arrays)}"
+            self.arrays[key] = np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
+            return {"array": key, "type": dtypes.get(x.dtype).name, "shape": list(x.shape)}
+        if isinstance(x, QuantParams):
+            return {"quant": self.encode(x.to_dict(), where)}
+        if callable(x):
+            if self.functions != "source":
+                raise PipelineError(
+                    f"{where} holds the function {getattr(x, '__name__', x)!r}; save with functions='source' to keep its source"
+                )
+            try:
+                return {"function": x.__name__, "source": textwrap.dedent(inspect.getsource(x))}
+            except (OSError, TypeError, AttributeError):
+                raise PipelineError(f"{where} holds {x!r}, whose source Python cannot find; define it in a file") from None
+        raise PipelineError(f"{where} holds {type(x).__name__} {x!r}, which a file cannot keep")
+
+
+class _Reader:
+    def __init__(self, functions: str, arrays: Any) -> None:
+        self.functions = functions
+        self.arrays = arrays
+
+    def decode(self, x: Any) -> Any:
+        if x is None or isinstance(x, (bool, int, float, str)):
+            return x
+        if "dtype" in x:
+            return dtypes.get(x["dtype"])
+        if "tuple" in x:
+            return tuple(self.decode(v) for v in x["tuple"])
+        if "dict" in x:
+            return {k: self.decode(v) for k, v in x["dict"]}
+        if "array" in x:
+            return self.array(x)
+        if "quant" in x:
+            return QuantParams.from_dict(self.decode(x["quant"]))
+        if "function" in x:
+            return self.function(x)
+        raise FileFormatError(f"the graph holds {str(x)[:80]!r}, which this version does not know")
+
+    def array(self, x: Any) -> Any:
+        dtype = dtypes.get(x["type"])
+        shape = tuple(int(n) for n in x["shape"])
+        raw = self.arrays[x["array"]]
+        count = 1
+        for n in shape:
+            count *= n
+        if raw.dtype != np.uint8 or raw.ndim != 1 or min(shape, default=0) < 0 or raw.size != count * dtype.numpy.itemsize:
+            raise FileFormatError(f"array {x['array']!r} holds {raw.size} bytes; {dtype} {shape} needs another number")
+        return raw.view(dtype.numpy).reshape(shape)
+
+    def function(self, x: Any) -> Any:
+        if self.functions != "run":
+            raise FileFormatError(
+                f"the file carries the source of function {x['function']!r}, which loading would run; "
+                f"read it, then load with functions='run' if you trust it"
+            )
+        import linecache
+        import math
+
+        source, name = x["source"], x["function"]
+        filename = f"<tilework {name} {hash(source) & 0xFFFFFFFF:08x}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        scope: dict[str, Any] = {"np": np, "math": math, "__name__": filename}
+        exec(compile(source, filename, "exec"), scope)
+        return scope[name]
+
+
+def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") -> None:
+    """Write `pipe` to one file.
+
+    functions   "refuse" (a pipeline with user functions is an error) or "source" (their source text is kept)
+
+    Raises PipelineError for a kernel that was not registered with `stored_as`, or a field that a file cannot keep.
+    """
+    if functions not in ("refuse", "source"):
+        raise ArgumentError(f"functions={functions!r}; 'refuse' or 'source'")
+    writer = _Writer(functions)
+    values = []
+    for value in pipe.values.values():
+        if value.kind != "result":
+            values.append(_describe(value, writer))
+    steps = []
+    for step in pipe.steps:
+        kind = getattr(type(step.kernel), "_stored_as", None)
+        if kind is None or not dataclasses.is_dataclass(step.kernel):
+            raise PipelineError(
+                f"step {step.name!r} is a {type(step.kernel).__name__}, which cannot be saved; "
+                f"make it a dataclass and register it with tilework.primitives.storage.stored_as"
+            )
+        fields = {
+            f.name: writer.encode(getattr(step.kernel, f.name), f"step {step.name!r}, field {f.name!r}")
+            for f in dataclasses.fields(step.kernel)
+            if f.init
+        }
+        steps.append(
+            {
+                "name": step.name,
+                "kind": kind,
+                "fields": fields,
+                "inputs": {slot: v.name for slot, v in step.inputs.items()},
+                "outputs": {slot: v.name for slot, v in step.outputs.items()},
+                "quants": {
+                    slot: writer.encode(v.quant, step.name) for slot, v in step.outputs.items() if v.quant is not None
+                },
+            }
+        )
+    graph = {
+        "format": FORMAT,
+        "name": pipe.name,
+        "values": values,
+        "steps": steps,
+        "outputs": [[name, v.name] for name, v in pipe.outputs.items()],
+        "updates": [[name, v.name] for name, v in pipe.updates.items()],
+    }
+    target = path if isinstance(path, io.IOBase) else os.fspath(path)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[arg-type]
+        archive.writestr(GRAPH, json.dumps(graph, indent=1))
+        for key, array in writer.arrays.items():
+            data = io.BytesIO()
+            np.lib.format.write_array(data, array, allow_pickle=False)
+            archive.writestr(f"{key}.npy", data.getvalue())
+
+
+def _describe(value: Value, writer: _Writer) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": value.name,
+        "kind": value.kind,
+        "dtype": value.dtype.name if value.dtype is not None else "function",
+        "shape": [x if isinstance(x, int) else str(x) for x in value.shape],
+        "axes": value.axes,
+    }
+    if value.quant is not None:
+        found["quant"] = writer.encode(value.quant, value.name)
+    if value.data is not None:
+        found["data"] = writer.encode(value.data, f"{value.kind} {value.name!r}")
+    return found
+
+
+def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") -> Pipeline:
+    """Read a pipeline that `save` wrote; every edge is checked again.
+
+    functions   "refuse" (a file with functions is an error) or "run" (their source is executed: trust the file)
+
+    Raises FileFormatError for a file that is truncated, malformed, of another version, or with unknown steps.
+    """
+    if functions not in ("refuse", "run"):
+        raise ArgumentError(f"functions={functions!r}; 'refuse' or 'run'")
+    source = path if isinstance(path, io.IOBase) else os.fspath(path)
+    try:
+        with zipfile.ZipFile(source) as archive:  # type: ignore[arg-type]
+            members = {info.filename: info for info in archive.infolist()}
+            if GRAPH not in members:
+                raise FileFormatError(f"{path}: no {GRAPH} inside; this is not a saved pipeline")
+            if members[GRAPH].file_size > LARGEST_GRAPH:
+                raise FileFormatError(f"{path}: the graph is {members[GRAPH].file_size} bytes; at most {LARGEST_GRAPH}")
+            if any(info.compress_type != zipfile.ZIP_STORED for info in members.values()):
+                raise FileFormatError(f"{path}: compressed members; a saved pipeline stores its arrays as they are")
+            graph = json.loads(archive.read(GRAPH))
+            arrays = {
+                name[:-4]: np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+                for name in members
+                if name.endswith(".npy")
+            }
+        return _rebuild(graph, _Reader(functions, arrays))
+    except TileworkError:
+        raise
+    except OSError as error:
+        if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
+            raise
+        raise FileFormatError(f"{path}: {error}") from error
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, IndexError) as error:
+        raise FileFormatError(f"{path}: not a saved pipeline, or a damaged one ({type(error).__name__}: {error})") from error
+    except NotImplementedError as error:
+        raise FileFormatError(f"{path}: {error}") from error
+
+
+def _rebuild(graph: Any, reader: _Reader) -> Pipeline:
+    if not isinstance(graph, dict) or graph.get("format") != FORMAT:
+        found = graph.get("format") if isinstance(graph, dict) else type(graph).__name__
+        raise FileFormatError(f"the graph has format {found!r}; this version reads {FORMAT}")
+    pipe = Pipeline(str(graph["name"]))
+    for item in graph["values"]:
+        _rebuild_value(pipe, item, reader)
+    for item in graph["steps"]:
+        cls = _kernel_class(item["kind"])
+        kernel = cls(**{name: reader.decode(x) for name, x in item["fields"].items()})
+        declared = {v.name for v in pipe.values.values() if v.kind in ("buffer", "state")}
+        operands = {slot: pipe.values[name] for slot, name in item["inputs"].items()}
+        operands |= {slot: pipe.values[name] for slot, name in item["outputs"].items() if name in declared}
+        written = pipe.add(kernel, step_name=item["name"], **operands)
+        results = dict(zip(pipe.steps[-1].outputs, written if isinstance(written, tuple) else (written,)))
+        for slot, x in item["quants"].items():
+            results[slot].quant = reader.decode(x)
+    for name, source in graph["outputs"]:
+        pipe.output(name, pipe.values[source])
+    for name, source in graph["updates"]:
+        pipe.update(pipe.values[name], pipe.values[source])
+    return pipe
+
+
+def _rebuild_value(pipe: Pipeline, item: Any, reader: _Reader) -> None:
+    kind, name = item["kind"], item["name"]
+    quant = reader.decode(item.get("quant"))
+    shape = tuple(size(x) for x in item["shape"])
+    if kind not in ("input", "argument", "constant", "state", "buffer"):
+        raise FileFormatError(f"value {name!r} has kind {kind!r}")
+    dtype = None if item["dtype"] == "function" else dtypes.get(item["dtype"])
+    value = pipe._declare(name, dtype, shape, kind, item["axes"], quant)
+    if "data" in item:
+        value.data = reader.decode(item["data"])
+        if kind == "constant" and isinstance(value.data, np.ndarray):
+            if dtype is None or (dtype.bits >= 8 and value.data.shape != shape) or value.data.dtype != dtype.numpy:
+                raise FileFormatError(f"constant {name!r} is {value.data.dtype} {value.data.shape}; {dtype} {shape} is said")
+            value.data = value.data.copy()
+            value.data.setflags(write=False)
+    elif kind == "constant":
+        raise FileFormatError(f"constant {name!r} has no data")
