@@ -88,7 +88,7 @@ class DType:
         return get, (self.name,)
 
 
-DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[Any]"
+DTypeLike: TypeAlias = DType | str | np.dtype[Any] | type[Any]
 
 
 def _plain(name: str, kind: Kind, numpy_type: Any) -> DType:
@@ -98,7 +98,7 @@ def _plain(name: str, kind: Kind, numpy_type: Any) -> DType:
     if kind in ("uint", "int"):
         ints = np.iinfo(numpy)
         return DType(name, ints.bits, kind, numpy, numpy, int(ints.min), int(ints.max))
-    floats = ml_dtypes.finfo(numpy)
+    floats: Any = ml_dtypes.finfo(numpy)  # type: ignore[no-untyped-call]
     return DType(name, int(floats.bits), kind, numpy, numpy, float(floats.min), float(floats.max))
 
 
@@ -216,11 +216,12 @@ def get(x: DTypeLike) -> DType:
 
 def _numpy_dtype(x: Any) -> np.dtype[Any]:
     try:
-        return np.dtype(x)
+        numpy: np.dtype[Any] = np.dtype(x)
     except (TypeError, ValueError) as error:
         raise DTypeMismatch(
             f"no data type {x!r}: NumPy does not know it either. There are {', '.join(DTYPES)}"
         ) from error
+    return numpy
 
 
 def _from_numpy(numpy: np.dtype[Any]) -> DType:
