@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-ROUNDINGS = ("half_even", "half_away", "half_up", "toward_zero", "floor", "stochastic")
+from ..rounding import ROUNDINGS
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)

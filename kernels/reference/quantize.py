@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .arithmetic import round_f32, to_f32
-from .blocks import spread
+from .granularity import Index, spread
 
 _FAR = 2.0**40  # beyond every code, whatever the zero point; exact in float64, and int64 sums with it do not wrap
 
@@ -19,8 +19,8 @@ def quantize(
     lo: int,
     hi: int,
     dtype: DTypeLike,
-    blocks: tuple[int, ...] | None = None,
-    zero_point_blocks: tuple[int, ...] | None = None,
+    scale_index: Index | None = None,
+    zero_point_index: Index | None = None,
     rounding: str = "half_even",
     seed: int = 0,
 ) -> NDArray:
@@ -29,8 +29,8 @@ def quantize(
         q = clip(round(x / scale) + zero_point, lo, hi)
 
     x           f32, f16 or bf16, any shape; widened to float32 exactly
-    scale       float32 > 0, real units a step; its shape follows from `blocks` (see blocks.spread), None: one value
-    zero_point  integer, the code that stands for real 0; its shape follows from `zero_point_blocks`, None: one value
+    scale       float32, finite and positive, real units a step; laid out by `scale_index` (see granularity.spread)
+    zero_point  integer, the code that stands for real 0; laid out by `zero_point_index`
     lo, hi      the codes' range, e.g. 0, 15 for u4
     dtype       of the result, one code an element
     rounding    see arithmetic.round_f32; half_even is ONNX's
@@ -40,11 +40,11 @@ def quantize(
     zero point is added as an integer after rounding, so it cannot move a tie; one clip comes last.
     NaN gives the zero point, infinities saturate.
     Source: ONNX QuantizeLinear (NaN: ours; there it is not defined).
+    Raises ValueError for a scale that is not finite and positive.
     """
     x = to_f32(x)
-    rank = (0,) * x.ndim
-    s = spread(to_f32(scale), x.shape, blocks or rank)
-    zp = spread(np.asarray(zero_point).astype(np.int64), x.shape, zero_point_blocks or rank)
+    s = spread(checked_scale(scale), x.shape, scale_index)
+    zp = spread(np.asarray(zero_point).astype(np.int64), x.shape, zero_point_index)
     with np.errstate(all="ignore"):
         r = round_f32(x / s, rounding, seed)
     return saturate(r, zp, lo, hi, dtype)
@@ -61,24 +61,33 @@ def dequantize(
     scale: ArrayLike,
     zero_point: ArrayLike = 0,
     *,
-    blocks: tuple[int, ...] | None = None,
-    zero_point_blocks: tuple[int, ...] | None = None,
+    scale_index: Index | None = None,
+    zero_point_index: Index | None = None,
 ) -> NDArray[np.float32]:
     """Turn integer codes back into real numbers.
 
         x = float32(q - zero_point) * scale
 
     q           integer codes, any shape
-    scale       float32, its shape follows from `blocks` (see blocks.spread), None: one value
-    zero_point  integer, its shape follows from `zero_point_blocks`, None: one value
+    scale       float32, finite and positive; laid out by `scale_index` (see granularity.spread)
+    zero_point  integer; laid out by `zero_point_index`
     returns     float32
 
     The difference is taken in a wider integer (127 - -128 is 255), rounded once to float32 and multiplied once.
     Source: ONNX DequantizeLinear.
+    Raises ValueError for a scale that is not finite and positive.
     """
     q = np.asarray(q)
-    rank = (0,) * q.ndim
-    s = spread(to_f32(scale), q.shape, blocks or rank)
-    zp = spread(np.asarray(zero_point).astype(np.int64), q.shape, zero_point_blocks or rank)
+    s = spread(checked_scale(scale), q.shape, scale_index)
+    zp = spread(np.asarray(zero_point).astype(np.int64), q.shape, zero_point_index)
     with np.errstate(all="ignore"):
         return (q.astype(np.int64) - zp).astype(np.float32) * s
+
+
+def checked_scale(scale: ArrayLike, name: str = "scale") -> NDArray[np.float32]:
+    """The scales as float32. Raises ValueError unless each is finite and positive."""
+    s = to_f32(scale)
+    bad = ~((s > 0) & (s < np.inf))
+    if bad.any():
+        raise ValueError(f"{name} {s[bad].flat[0]} is not finite and positive as float32")
+    return s

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .blocks import spread
+from .granularity import Index, spread
 from .quantize import saturate
-
-SMALLEST = (1 << 30, -31)  # 2**-32: every int32 accumulator rounds to 0
 
 
 def requantize_float(
@@ -21,27 +17,28 @@ def requantize_float(
     lo: ArrayLike,
     hi: ArrayLike,
     dtype: DTypeLike,
-    blocks: tuple[int, ...] | None = None,
-    zero_point_blocks: tuple[int, ...] | None = None,
+    multiplier_index: Index | None = None,
+    zero_point_index: Index | None = None,
 ) -> NDArray:
     """Scale int32 accumulators down to codes, with a float32 multiplier.
 
         out = clip(rint(float32(acc) * multiplier) + zero_point, lo, hi)
 
     acc         int32, any shape, in units of scale_a * scale_b
-    multiplier  float32, scale_a * scale_b / scale_out; its shape follows from `blocks` (see blocks.spread)
-    zero_point  integer, the code that stands for real 0; its shape follows from `zero_point_blocks`
+    multiplier  float32, finite, not negative: scale_a * scale_b / scale_out; laid out by `multiplier_index`
+                (see granularity.spread)
+    zero_point  integer, the code that stands for real 0; laid out by `zero_point_index`
     lo, hi      integers: the codes' range, narrower for a clip or a relu (lo = zero_point)
     dtype       of the result
 
     acc is rounded to float32 first (exact up to 2**24), then one float32 product, ties to even. The zero point is
-    added as an integer, after saturating, so nothing wraps. A NaN multiplier gives the zero point.
+    added as an integer, after saturating, so nothing wraps.
     Source: ONNX Runtime, MlasRequantizeOutput.
+    Raises ValueError for a multiplier that is negative or not finite.
     """
     acc = np.asarray(acc)
-    rank = (0,) * acc.ndim
-    m = spread(np.asarray(multiplier, np.float32), acc.shape, blocks or rank)
-    zp = spread(np.asarray(zero_point).astype(np.int64), acc.shape, zero_point_blocks or rank)
+    m = spread(check_multiplier(multiplier), acc.shape, multiplier_index)
+    zp = spread(np.asarray(zero_point).astype(np.int64), acc.shape, zero_point_index)
     with np.errstate(all="ignore"):
         r = np.rint(acc.astype(np.float32) * m)
     return saturate(r, zp, lo, hi, dtype)
@@ -56,17 +53,17 @@ def requantize_fixed(
     lo: ArrayLike,
     hi: ArrayLike,
     dtype: DTypeLike,
-    blocks: tuple[int, ...] | None = None,
-    zero_point_blocks: tuple[int, ...] | None = None,
+    multiplier_index: Index | None = None,
+    zero_point_index: Index | None = None,
 ) -> NDArray:
     """Scale int32 accumulators down to codes, with integers only.
 
         out = clip(round(acc * multiplier * 2**(shift - 31)) + zero_point, lo, hi)
 
     acc         int32, any shape, in units of scale_a * scale_b
-    multiplier  int32, fixed point, 1.0 is 2**31; 2**30 .. 2**31 - 1; its shape follows from `blocks`
+    multiplier  int32, fixed point, 1.0 is 2**31; 2**30 .. 2**31 - 1; laid out by `multiplier_index`
     shift       int32, left exponent, -31 .. 30; shaped as multiplier
-    zero_point  integer, the code that stands for real 0; its shape follows from `zero_point_blocks`
+    zero_point  integer, the code that stands for real 0; laid out by `zero_point_index`
     lo, hi      integers: the codes' range
     dtype       of the result
 
@@ -77,12 +74,20 @@ def requantize_fixed(
     """
     acc = np.asarray(acc)
     check_fixed(multiplier, shift)
-    rank = (0,) * acc.ndim
-    m = spread(np.asarray(multiplier, np.int64), acc.shape, blocks or rank)
-    t = 31 - spread(np.asarray(shift, np.int64), acc.shape, blocks or rank)
-    zp = spread(np.asarray(zero_point).astype(np.int64), acc.shape, zero_point_blocks or rank)
+    m = spread(np.asarray(multiplier, np.int64), acc.shape, multiplier_index)
+    t = 31 - spread(np.asarray(shift, np.int64), acc.shape, multiplier_index)
+    zp = spread(np.asarray(zero_point).astype(np.int64), acc.shape, zero_point_index)
     rounded = (acc.astype(np.int64) * m + (np.int64(1) << (t - 1))) >> t
     return np.clip(rounded + zp, lo, hi).astype(dtype)
+
+
+def check_multiplier(multiplier: ArrayLike) -> NDArray[np.float32]:
+    """The multipliers as float32. Raises ValueError for one that is negative or not finite."""
+    m = np.asarray(multiplier, np.float32)
+    bad = ~((m >= 0) & (m < np.inf))
+    if bad.any():
+        raise ValueError(f"multiplier {m[bad].flat[0]} is negative or not finite as float32")
+    return m
 
 
 def check_fixed(multiplier: ArrayLike, shift: ArrayLike) -> None:
@@ -95,26 +100,3 @@ def check_fixed(multiplier: ArrayLike, shift: ArrayLike) -> None:
         if bad.any():
             found = values[bad].flat[0]
             raise ValueError(f"{name} {found} is outside {low} .. {high}; quantize_multiplier(real) gives a valid pair")
-
-
-def quantize_multiplier(real: float) -> tuple[int, int]:
-    """The (multiplier, shift) whose multiplier * 2**(shift - 31) is nearest to a real ratio.
-
-    real      0 < real < 2**30
-    returns   multiplier in 2**30 .. 2**31 - 1, shift in -31 .. 30
-
-    A mantissa that rounds up to 2**31 is halved and the shift raised by one. A ratio below 2**-32 becomes 2**-32:
-    either gives 0 for every int32 accumulator.
-    Source: TensorFlow Lite, QuantizeMultiplier.
-    Raises ValueError for a ratio that is not finite, not positive, or 2**30 and above.
-    """
-    real = float(real)
-    if not math.isfinite(real) or real <= 0:
-        raise ValueError(f"ratio {real} is not finite and positive")
-    mantissa, shift = math.frexp(real)  # mantissa in [0.5, 1)
-    multiplier = math.floor(mantissa * 2.0**31 + 0.5)
-    if multiplier == 1 << 31:
-        multiplier, shift = 1 << 30, shift + 1
-    if shift > 30:
-        raise ValueError(f"ratio {real} is too large for fixed point: below 2**30 works; use arithmetic='float'")
-    return (multiplier, shift) if shift >= -31 else SMALLEST

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tilework.kernels.reference.arithmetic import ROUNDINGS, fma32, round_f32, uniform24
-from tilework.kernels.reference.blocks import spread
+from tilework.kernels.reference.arithmetic import fma32, round_f32, uniform24
+from tilework.kernels.reference.granularity import spread
+from tilework.kernels.rounding import ROUNDINGS
 
 F32 = np.float32
 
@@ -35,7 +36,10 @@ def test_fma_is_correctly_rounded_on_random_and_cancelling_operands():
     b = np.ldexp(rng.integers(-(2**24), 2**24, 3000), rng.integers(-40, 10, 3000)).astype(F32)
     c = np.where(rng.random(3000) < 0.5, -(a * b), np.ldexp(rng.integers(-(2**24), 2**24, 3000), -45)).astype(F32)
     c *= np.where(rng.random(3000) < 0.3, F32(2.0**23), F32(1))
-    right = [nearest_f32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c)]
+    right = [
+        nearest_f32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))
+        for x, y, z in zip(a, b, c, strict=True)
+    ]
     assert_array_equal(fma32(a, b, c), np.array(right, F32), strict=True)
 
 
@@ -44,7 +48,10 @@ def test_fma_rounds_subnormals_once():
     a = np.ldexp(rng.integers(1, 2**24, 500), -150).astype(F32)
     b = np.ldexp(rng.integers(-(2**24), 2**24, 500), -26).astype(F32)
     c = np.ldexp(rng.integers(-8, 8, 500), -149).astype(F32)
-    right = [nearest_f32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c)]
+    right = [
+        nearest_f32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))
+        for x, y, z in zip(a, b, c, strict=True)
+    ]
     assert_array_equal(fma32(a, b, c), np.array(right, F32), strict=True)
 
 
@@ -124,11 +131,14 @@ def test_stochastic_rounding_is_unbiased():
 
 def test_spread_covers_every_granularity_and_a_ragged_group():
     shape = (3, 5)
-    assert_array_equal(spread(7, shape, (0, 0)), np.full(shape, 7))
-    assert_array_equal(spread([1, 2, 3], shape, (1, 0)), np.repeat([[1], [2], [3]], 5, 1))
-    assert_array_equal(spread([1, 2, 3, 4, 5], shape, (0, 1)), np.tile([1, 2, 3, 4, 5], (3, 1)))
-    assert_array_equal(spread([[1, 2, 3], [4, 5, 6], [7, 8, 9]], shape, (1, 2))[1], [4, 4, 5, 5, 6])
-    assert_array_equal(spread([[1, 2], [3, 4]], shape, (2, 3))[:, 2:4], [[1, 2], [1, 2], [3, 4]])
-    assert spread(np.zeros((0, 1)), (0, 3), (1, 3)).shape == (0, 3)
+    assert_array_equal(spread(7, shape, ()), np.full(shape, 7))
+    assert_array_equal(spread([1, 2, 3], shape, ((0, 1),)), np.repeat([[1], [2], [3]], 5, 1))
+    assert_array_equal(spread([1, 2, 3, 4, 5], shape, ((1, 1),)), np.tile([1, 2, 3, 4, 5], (3, 1)))
+    assert_array_equal(spread([[1, 2, 3, 4, 5]], shape, (None, (1, 1))), np.tile([1, 2, 3, 4, 5], (3, 1)))
+    assert_array_equal(spread([[1, 2, 3], [4, 5, 6], [7, 8, 9]], shape, ((0, 1), (1, 2)))[1], [4, 4, 5, 5, 6])
+    assert_array_equal(spread([[1, 2], [3, 4]], shape, ((0, 2), (1, 3)))[:, 2:4], [[1, 2], [1, 2], [3, 4]])
+    assert_array_equal(spread([[1], [2], [3]], shape), np.repeat([[1], [2], [3]], 5, 1))
+    assert spread(np.zeros((0, 1)), (0, 3), ((0, 1), (1, 3))).shape == (0, 3)
+    assert spread(7, (), ()).shape == ()
     with pytest.raises(ValueError, match=r"parameters have shape \(2,\)"):
-        spread([1, 2], shape, (0, 1))
+        spread([1, 2], shape, ((1, 1),))

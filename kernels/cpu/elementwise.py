@@ -1,0 +1,62 @@
+"""add, relu and clip on the CPU, one element at a time.
+
+kernels/reference/elementwise.py says what they compute.
+"""
+
+from __future__ import annotations
+
+from ...primitives import dtypes
+from ..elementwise import Add, AddQuantized, Clip, Relu
+from ..factory import register
+from ..forge import Native
+from ..indexing import whole
+from .nest import nest
+
+
+@register("add", backend="cpu")
+def build_add(kernel: Add) -> Native:
+    # The store drops what int64 has beyond the type: addition modulo 2**bits
+    return nest(
+        kernel.rank,
+        [("a", kernel.a), ("b", kernel.b), ("y", whole(kernel.rank))],
+        out="y",
+        result="{a} + {b}" if kernel.dtype == "f32" else "wrapping_add({a}, {b})",
+    )
+
+
+@register("add_quantized", backend="cpu")
+def build_add_quantized(kernel: AddQuantized) -> Native:
+    codes = dtypes.get(kernel.dtype)
+    real = "(dequantized({a}, {a_scale}, {a_zero_point}) + dequantized({b}, {b_scale}, {b_zero_point}))"
+    params = [
+        (slot, kernel.params[n])
+        for n, pair in enumerate((("a_scale", "a_zero_point"), ("b_scale", "b_zero_point"), ("scale", "zero_point")))
+        for slot in pair
+    ]
+    return nest(
+        kernel.rank,
+        [("a", kernel.a), ("b", kernel.b), *params, ("y", whole(kernel.rank))],
+        out="y",
+        result=f"saturate_narrow(rint32({real} / {{scale}}), {{zero_point}}, {int(codes.min)}, {int(codes.max)})",
+        doubt=[((slot,), f"bad_scale({{{slot}}})") for slot in ("a_scale", "b_scale", "scale")],
+    )
+
+
+@register("relu", backend="cpu")
+def build_relu(kernel: Relu) -> Native:
+    return nest(
+        kernel.rank,
+        [("x", whole(kernel.rank)), ("zero_point", kernel.zero_point), ("y", whole(kernel.rank))],
+        out="y",
+        result="{zero_point} if {x} <= {zero_point} else {x}",
+    )
+
+
+@register("clip", backend="cpu")
+def build_clip(kernel: Clip) -> Native:
+    return nest(
+        kernel.rank,
+        [("x", whole(kernel.rank)), ("lo", kernel.lo), ("hi", kernel.hi), ("y", whole(kernel.rank))],
+        out="y",
+        result="bounded({x}, {lo}, {hi})",
+    )

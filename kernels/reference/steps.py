@@ -1,0 +1,145 @@
+"""Registers the references as the implementations of the backend "reference"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...primitives import dtypes
+from ...primitives.errors import QuantizationError
+from ..argmax import Argmax
+from ..elementwise import AddQuantized
+from ..factory import Whole, register
+from ..gemm import Gemm
+from ..map import Map
+from ..quantize import Dequantize, Quantize
+from ..requantize import Requantize
+from . import argmax as argmax_
+from . import elementwise
+from .gemm import gemm_f32, gemm_int
+from .granularity import spread
+from .map import map_elements
+from .quantize import dequantize, quantize
+from .requantize import requantize_fixed, requantize_float
+
+
+def _into(meaning: Callable[..., Any]) -> Whole:
+    """A reference that returns its result, as an implementation that writes its last operand."""
+
+    def fn(*operands: Any) -> None:
+        *read, out = operands
+        try:
+            out[...] = meaning(*read)
+        except ValueError as error:
+            raise QuantizationError(str(error)) from error
+
+    return Whole(fn)
+
+
+@register("gemm", backend="reference")
+def gemm(kernel: Gemm) -> Whole:
+    if kernel.real:
+        return _into(gemm_f32)
+
+    def meaning(a: Any, b: Any, *zero_points: Any) -> Any:
+        left = iter(zero_points)
+        za = next(left) if kernel.a_zero_point is not None else 0
+        zb = next(left) if kernel.b_zero_point is not None else 0
+        return gemm_int(a, b, za, zb)
+
+    return _into(meaning)
+
+
+@register("quantize", backend="reference")
+def quantize_step(kernel: Quantize) -> Whole:
+    codes = dtypes.get(kernel.dtype)
+
+    def meaning(x: Any, scale: Any, zero_point: Any, seed: Any = 0) -> Any:
+        return quantize(
+            x,
+            scale,
+            zero_point,
+            lo=int(codes.min),
+            hi=int(codes.max),
+            dtype=codes.code,
+            scale_index=kernel.scale,
+            zero_point_index=kernel.zero_point,
+            rounding=kernel.rounding,
+            seed=int(seed),
+        )
+
+    return _into(meaning)
+
+
+@register("dequantize", backend="reference")
+def dequantize_step(kernel: Dequantize) -> Whole:
+    return _into(
+        lambda x, scale, zero_point: dequantize(
+            x, scale, zero_point, scale_index=kernel.scale, zero_point_index=kernel.zero_point
+        )
+    )
+
+
+@register("requantize", backend="reference")
+def requantize_step(kernel: Requantize) -> Whole:
+    meaning = requantize_fixed if kernel.fixed else requantize_float
+
+    def bound(*operands: Any) -> Any:
+        *operands, lo, hi = operands
+        return meaning(
+            *operands,
+            lo=lo,
+            hi=hi,
+            dtype=dtypes.get(kernel.dtype).numpy,
+            multiplier_index=kernel.multiplier,
+            zero_point_index=kernel.zero_point,
+        )
+
+    return _into(bound)
+
+
+@register("add", backend="reference")
+def add() -> Whole:
+    return _into(elementwise.add)
+
+
+@register("add_quantized", backend="reference")
+def add_quantized(kernel: AddQuantized) -> Whole:
+    codes = dtypes.get(kernel.dtype)
+
+    def meaning(a: Any, b: Any, *params: Any) -> Any:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+        spreads = (spread(p, shape, kernel.params[n // 2]) for n, p in enumerate(params))
+        return elementwise.add_quantized(a, b, *spreads, lo=int(codes.min), hi=int(codes.max), dtype=codes.numpy)
+
+    return _into(meaning)
+
+
+@register("relu", backend="reference")
+def relu(kernel: Any) -> Whole:
+    return _into(lambda x, zero_point: elementwise.relu(x, spread(zero_point, x.shape, kernel.zero_point)))
+
+
+@register("clip", backend="reference")
+def clip(kernel: Any) -> Whole:
+    return _into(lambda x, lo, hi: elementwise.clip(x, spread(lo, x.shape, kernel.lo), spread(hi, x.shape, kernel.hi)))
+
+
+@register("argmax", backend="reference")
+def argmax(kernel: Argmax) -> Whole:
+    return _into(
+        lambda x: argmax_.argmax(x, kernel.axis, keepdims=kernel.keepdims, dtype=dtypes.get(kernel.dtype).numpy)
+    )
+
+
+@register("map", backend="reference")
+def map_step(kernel: Map) -> Whole:
+    values = len(kernel.sources) - len(kernel.keywords)
+
+    def meaning(*operands: Any) -> Any:
+        keywords = dict(zip(kernel.keywords, operands[values:], strict=True))
+        return map_elements(kernel.fn, operands[:values], keywords, dtypes.get(kernel.dtype).numpy)
+
+    return _into(meaning)
