@@ -20,7 +20,7 @@ def checked_align(align: object) -> int:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Address of the first element (of element zero, where strides are negative)."""
+    """Address of element zero, which is not the lowest one where a stride is negative."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -34,3 +34,32 @@ def aligned_bytes(nbytes: int, align: int = 64) -> NDArray[np.uint8]:
     block = np.empty(nbytes + align, np.uint8)
     start = -address_of(block) % align
     return block[start : start + nbytes]
+
+
+class _Memory:
+    """Bytes at an address, for NumPy to look at; keeps their owner alive."""
+
+    def __init__(self, address: int, nbytes: int, readonly: bool, owner: object) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, readonly)}
+
+
+def array_at(
+    address: int,
+    shape: tuple[int, ...],
+    byte_strides: tuple[int, ...],
+    dtype: np.dtype[Any],
+    readonly: bool,
+    owner: object,
+) -> NDArray[Any]:
+    """Return the array whose element zero lies at an address of this process. It keeps owner alive."""
+    array: NDArray[Any]
+    if 0 in shape or not address:
+        array = np.empty(shape, dtype)
+    else:
+        steps = [(n - 1) * s for n, s in zip(shape, byte_strides, strict=True)]
+        before = -sum(s for s in steps if s < 0)
+        memory = np.asarray(_Memory(address - before, sum(map(abs, steps)) + dtype.itemsize, readonly, owner))
+        array = np.ndarray(shape, dtype, buffer=memory, offset=before, strides=byte_strides)
+    array.flags.writeable = not readonly
+    return array
