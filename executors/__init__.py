@@ -1,0 +1,23 @@
+"""Order, tiles, threads and memory. An executor runs pipelines; it never looks inside a kernel."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "SingleThreadExecutor": "single_thread",
+    "TilingExecutor": "tiling",
+}
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if TYPE_CHECKING:
+    from .single_thread import SingleThreadExecutor as SingleThreadExecutor
+    from .tiling import TilingExecutor as TilingExecutor

@@ -136,3 +136,31 @@ def status_of(typingctx: Any, result: Any) -> Any:
         return context.cast(builder, args[0], result, types.int32)
 
     return types.int32(result), codegen
+
+
+@intrinsic
+def call_entry(typingctx: Any, address: Any, bases: Any, block: Any, ranges: Any) -> Any:
+    """Call the native entry at an address; `block` and `ranges` are addresses too."""
+    signature = types.int32(types.int64, types.CPointer(types.int64), types.int64, types.int64)
+    word = ir.IntType(64).as_pointer()
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = ir.FunctionType(ir.IntType(32), [word, word, word])
+        callee = builder.inttoptr(args[0], function.as_pointer())
+        return builder.call(callee, [args[1], builder.inttoptr(args[2], word), builder.inttoptr(args[3], word)])
+
+    return signature, codegen
+
+
+@intrinsic
+def call_entry_at(typingctx: Any, address: Any, bases: Any, block: Any, ranges: Any) -> Any:
+    """Call the native entry at an address; the other three are addresses too."""
+    signature = types.int32(types.int64, types.int64, types.int64, types.int64)
+    word = ir.IntType(64).as_pointer()
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = ir.FunctionType(ir.IntType(32), [word, word, word])
+        callee = builder.inttoptr(args[0], function.as_pointer())
+        return builder.call(callee, [builder.inttoptr(a, word) for a in args[1:]])
+
+    return signature, codegen

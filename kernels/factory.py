@@ -27,6 +27,29 @@ class Whole:
 
 
 @dataclass(frozen=True)
+class WithParams:
+    """A tile function whose trailing integers depend on its operands: `params(*operands)` returns them.
+
+    operands   what the sweep was given: shapes, strides and types, no data
+    """
+
+    tile: Any
+    params: Callable[..., Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Expand:
+    """An implementation made of other steps, registered under "expand." and the kernel's name.
+
+    When a plan is made, `fn(pipe, kernel, operands)` adds steps to `pipe` and returns the value that stands for what
+    the kernel writes (a tuple for several slots). operands: {slot: Value}. Steps whose operands are all constants run
+    right then, so packing weights is an ordinary kernel.
+    """
+
+    fn: Callable[..., Any]
+
+
+@dataclass(frozen=True)
 class Variant:
     """One registered way to run a kernel on a backend."""
 

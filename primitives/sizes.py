@@ -113,7 +113,7 @@ class Size:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            other = size(other)
+            return str(self) == other
         return isinstance(other, Size) and self._terms == other._terms
 
     def __hash__(self) -> int:

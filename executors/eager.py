@@ -1,0 +1,57 @@
+"""Every op on arrays, at once: `eager.gemm(a, w)` makes a pipeline of one op, runs it and returns the array.
+
+For trying things out. What runs again and again belongs in a pipeline, which is checked and laid out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..kernels import ops
+from ..primitives.buffer import Buffer
+from ..primitives.pipeline import Pipeline, Value
+from .single_thread import SingleThreadExecutor
+
+executor = SingleThreadExecutor()
+
+
+def _eager(op: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pipe = Pipeline(op.__name__)
+        inputs: dict[str, Any] = {}
+
+        def enter(given: Any) -> Any:
+            if isinstance(given, Buffer):
+                name = f"operand_{len(inputs)}"
+                inputs[name] = given
+                return pipe.input(name, given.dtype, given.shape, given.layout.axes, given.quant)
+            if isinstance(given, np.ndarray):
+                name = f"operand_{len(inputs)}"
+                inputs[name] = given
+                return pipe.input(name, Buffer.from_array(given).dtype, given.shape)
+            return given
+
+        found = op(*(enter(a) for a in args), **kwargs)
+        values: tuple[Value, ...] = found if isinstance(found, tuple) else (found,)
+        for n, value in enumerate(values):
+            pipe.output(f"y{n}", value)
+        results = executor.run(pipe, inputs)
+        arrays = tuple(results[f"y{n}"] for n in range(len(values)))
+        return arrays if isinstance(found, tuple) else arrays[0]
+
+    call.__name__ = call.__qualname__ = op.__name__
+    call.__doc__ = f"`ops.{op.__name__}` on arrays, at once.\n\n{op.__doc__ or ''}"
+    return call
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in ops.__all__:
+        raise AttributeError(f"there is no op {name!r}; there is {', '.join(sorted(ops.__all__))}")
+    return _eager(getattr(ops, name))
+
+
+def __dir__() -> list[str]:
+    return sorted(ops.__all__)

@@ -1,0 +1,134 @@
+"""A program: what the native loop walks, and the memory of one run.
+
+kernels/dispatch.py has the loop and the layout of the tables that are made here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..kernels import dispatch, forge
+from ..primitives.memory import address_of, aligned_bytes
+
+Array = np.ndarray[Any, Any]
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+ZERO, ARENA, LOCAL, FIRST_EXTERNAL = 0, 1, 2, 3  # bases: absolute addresses, the arena, the worker's own memory, arrays
+
+
+@lru_cache(maxsize=1)
+def serial() -> Any:
+    """The loop for one thread, as a ctypes function; a call releases the GIL."""
+    return _ENTRY(forge.entry(forge.Native(dispatch.SERIAL, raw=True), 1, ()).address)
+
+
+@lru_cache(maxsize=1)
+def worker_address() -> int:
+    """The loop of one of several workers."""
+    return forge.entry(forge.Native(dispatch.WORKER, raw=True), 1, ()).address
+
+
+@lru_cache(maxsize=1)
+def team() -> Any:
+    """Runs several workers at once, as a ctypes function."""
+    return _ENTRY(forge.entry(forge.Native(dispatch.TEAM, raw=True, parallel=True), 1, ()).address)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of a stage: its code, its block, and a (tiles, 2 * axes) table of ranges."""
+
+    address: int
+    block: Array
+    ranges: Array
+    step: str
+    keep: Any = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Where a chain's intermediate lies while one tile runs: worker memory + offset - displacement[tile]."""
+
+    base: int
+    offset: int
+    displacement: Array
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tiles that may run in any order and at once; each runs the rows in order."""
+
+    tiles: int
+    rows: tuple[Row, ...]
+    fixes: tuple[Fix, ...] = ()
+
+
+class Program:
+    """Stages one after another, as tables that native code reads. Immutable; holds no address of any run."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.stages = tuple(stages)
+        self.rows = [row for stage in stages for row in stage.rows]
+        fixes = [fix for stage in stages for fix in stage.fixes]
+        self._stage_table = np.zeros((len(stages), dispatch.STAGE), np.int64)
+        self._row_table = np.zeros((len(self.rows), dispatch.ROW), np.int64)
+        self._fix_table = np.zeros((len(fixes), dispatch.FIX), np.int64)
+        row = fix = 0
+        for n, stage in enumerate(stages):
+            self._stage_table[n] = stage.tiles, row, len(stage.rows), fix, len(stage.fixes)
+            row += len(stage.rows)
+            fix += len(stage.fixes)
+        for n, r in enumerate(self.rows):
+            step = r.ranges.strides[0] if len(r.ranges) > 1 else 0
+            self._row_table[n] = r.address, address_of(r.block), address_of(r.ranges), step
+        for n, f in enumerate(fixes):
+            self._fix_table[n] = f.base, f.offset, address_of(f.displacement)
+        tables = (self._stage_table, self._row_table, self._fix_table)
+        self.header = np.array([len(stages), *map(address_of, tables), LOCAL], np.int64)
+        self.address = address_of(self.header)
+        self.progress_words = dispatch.HEAD + dispatch.PROGRESS * len(stages)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class RunMemory:
+    """The memory of one run of a binding: bases per worker, progress, arena, and each worker's own scratch."""
+
+    def __init__(self, workers: int, bases: int, arena_bytes: int, local_bytes: int, progress_words: int) -> None:
+        self.workers = workers
+        self.arena = aligned_bytes(arena_bytes + 64, 64)
+        local = -(-local_bytes // 128) * 128 + 64
+        self.local = aligned_bytes(workers * local, 64)
+        pitch = -(-bases // 8) * 8
+        self.bases = aligned_bytes(workers * pitch * 8, 64).view(np.int64).reshape(workers, pitch)
+        self.bases[:] = 0
+        self.bases[:, ARENA] = address_of(self.arena)
+        self.bases[:, LOCAL] = address_of(self.local) + local * np.arange(workers)
+        self.progress = aligned_bytes(max(progress_words, 1) * 8, 64).view(np.int64)
+        self.bases_address = address_of(self.bases)
+        self.progress_address = address_of(self.progress)
+        self.team = np.zeros(4, np.int64)
+        self.team_address = address_of(self.team)
+        if workers > 1:
+            self.team[:] = workers, worker_address(), self.bases_address, self.bases.strides[0]
+
+    def run(self, program: Program, parallel: bool) -> int:
+        """Walk the program to its end; returns 0, or the status that a tile returned (see `failed`)."""
+        self.progress[:] = 0
+        function, first = (team(), self.team_address) if parallel else (serial(), self.bases_address)
+        while function(first, program.address, self.progress_address):
+            if self.progress[1]:
+                return int(self.progress[1])
+            self.progress[0] = 0  # only paused: between two calls Python handles a pending signal
+        return 0
+
+    def failed(self, program: Program) -> str:
+        """The step whose tile returned a status."""
+        return program.rows[int(self.progress[2])].step

@@ -1,0 +1,209 @@
+"""The native loop that runs a program. It knows entries, blocks, ranges and tiles, and no kernel.
+
+A program is stages one after another. A stage is `tiles` independent pieces, and each piece is `rows` entries run in
+order (one, or a chain whose intermediates are a tile in the worker's own memory). Any number of workers may run the
+same program at once: tiles are handed out by an atomic counter, and the next stage begins when the last tile of this
+one is done. A worker waits only for tiles that another running worker has taken, so workers that never start, or
+start late, cost time and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+PACKAGE = __package__.rsplit(".", 1)[0]
+
+# Words of one stage: tiles, first row, rows, first fix, fixes.
+STAGE = 5
+# Words of one row: entry, block, ranges, bytes from one tile's ranges to the next.
+ROW = 4
+# Words of one fix: base to set, offset in the worker's memory, address of one displacement per tile.
+FIX = 3
+# Words of a run's progress per stage, a cache line apart: [0] next tile, [8] tiles done.
+PROGRESS = 16
+# Words of a run's head: [0] stop, [1] status (0: only paused, for Python's signals), [2] row, [3] tile; a cache line.
+HEAD = 8
+# Words of a program's header: stages, stage table, row table, fix table, worker memory's base.
+HEADER = 5
+
+TICKS = 2**27  # processor ticks between looks at Python's signals: about 50 ms at 2.6 GHz
+
+
+@intrinsic
+def add_atomic(typingctx: Any, address: Any, value: Any) -> Any:
+    """Add to the int64 at an address, and return what was there."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", pointer, args[1], "acq_rel")
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def load_atomic(typingctx: Any, address: Any) -> Any:
+    """The int64 at an address, as other threads last wrote it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def load(typingctx: Any, address: Any, index: Any) -> Any:
+    """Word `index` of the int64 array at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        return builder.load(builder.gep(pointer, [args[1]]))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Set word `index` of the int64 array at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+        builder.store(args[2], builder.gep(pointer, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def address_of(typingctx: Any, pointer: Any) -> Any:
+    """A C pointer as an integer."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(args[0], ir.IntType(64))
+
+    return types.int64(pointer), codegen
+
+
+@intrinsic
+def relax(typingctx: Any) -> Any:
+    """Tell the processor that this is a waiting loop."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if "x86" in context.codegen()._tm.triple:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def ticks(typingctx: Any) -> Any:
+    """The processor's time-stamp counter; 0 where user code may not read one."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if "x86" not in context.codegen()._tm.triple:
+            return ir.Constant(ir.IntType(64), 0)
+        return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), [])), [])
+
+    return types.int64(), codegen
+
+
+# worker(bases, program, progress): bases is this worker's own table. Returns when the program is done or stopped.
+WORKER = f'''
+from numba import types
+from {PACKAGE}.kernels.dispatch import add_atomic, address_of, load, load_atomic, relax, store, ticks
+from {PACKAGE}.kernels.entry import call_entry
+
+
+def entry(bases, program, progress):
+    start = ticks()
+    head = address_of(progress)
+    stages, stage_table, row_table, fix_table, local = program[0], program[1], program[2], program[3], program[4]
+    for stage in range(stages):
+        at = stage_table + {8 * STAGE} * stage
+        tiles, first_row, rows, first_fix, fixes = load(at, 0), load(at, 1), load(at, 2), load(at, 3), load(at, 4)
+        counter = head + {8 * HEAD} + {8 * PROGRESS} * stage
+        while True:
+            if load_atomic(head) != 0:
+                return types.int32(load_atomic(head))
+            if load_atomic(counter) >= tiles:
+                break
+            tile = add_atomic(counter, 1)
+            if tile >= tiles:
+                break
+            for n in range(first_fix, first_fix + fixes):
+                fix = fix_table + {8 * FIX} * n
+                bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
+            for n in range(first_row, first_row + rows):
+                row = row_table + {8 * ROW} * n
+                status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))
+                if status != 0:
+                    store(head, 1, status)
+                    store(head, 2, n)
+                    store(head, 3, tile)
+                    store(head, 0, 1)
+                    return types.int32(1)
+            add_atomic(counter + 64, 1)
+            if ticks() - start > {TICKS}:
+                store(head, 0, 1)
+        while load_atomic(counter + 64) < tiles:
+            if load_atomic(head) != 0:
+                return types.int32(load_atomic(head))
+            relax()
+    return types.int32(0)
+'''
+
+# serial(bases, program, progress): the same on one thread, without atomic operations.
+SERIAL = f'''
+from numba import types
+from {PACKAGE}.kernels.dispatch import load, store, ticks, address_of
+from {PACKAGE}.kernels.entry import call_entry
+
+
+def entry(bases, program, progress):
+    start = ticks()
+    head = address_of(progress)
+    stages, stage_table, row_table, fix_table, local = program[0], program[1], program[2], program[3], program[4]
+    for stage in range(stages):
+        at = stage_table + {8 * STAGE} * stage
+        tiles, first_row, rows, first_fix, fixes = load(at, 0), load(at, 1), load(at, 2), load(at, 3), load(at, 4)
+        counter = head + {8 * HEAD} + {8 * PROGRESS} * stage
+        for tile in range(load(counter, 0), tiles):
+            for n in range(first_fix, first_fix + fixes):
+                fix = fix_table + {8 * FIX} * n
+                bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
+            for n in range(first_row, first_row + rows):
+                row = row_table + {8 * ROW} * n
+                status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))
+                if status != 0:
+                    store(head, 1, status)
+                    store(head, 2, n)
+                    store(head, 3, tile)
+                    return types.int32(1)
+            store(counter, 0, tile + 1)
+            if ticks() - start > {TICKS}:
+                return types.int32(1)
+    return types.int32(0)
+'''
+
+# team(bases, program, progress): ranges[0] workers at once, each with its own row of the bases table.
+TEAM = f'''
+from numba import prange, types
+from {PACKAGE}.kernels.dispatch import address_of, load
+from {PACKAGE}.kernels.entry import call_entry_at
+
+
+def entry(team, program, progress):
+    # team: workers, worker entry, address of the bases tables, bytes from one to the next
+    workers, worker, tables, pitch = team[0], team[1], team[2], team[3]
+    code, state = address_of(program), address_of(progress)
+    for w in prange(workers):
+        call_entry_at(worker, tables + w * pitch, code, state)
+    return types.int32(load(state, 0))
+'''
