@@ -109,13 +109,15 @@ def ticks(typingctx: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if "x86" not in context.codegen()._tm.triple:
             return ir.Constant(ir.IntType(64), 0)
-        return builder.call(builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), [])), [])
+        return builder.call(
+            builder.module.declare_intrinsic("llvm.readcyclecounter", (), ir.FunctionType(ir.IntType(64), [])), []
+        )
 
     return types.int64(), codegen
 
 
 # worker(bases, program, progress): bases is this worker's own table. Returns when the program is done or stopped.
-WORKER = f'''
+WORKER = f"""
 from numba import types
 from {PACKAGE}.kernels.dispatch import add_atomic, address_of, load, load_atomic, relax, store, ticks
 from {PACKAGE}.kernels.entry import call_entry
@@ -157,10 +159,10 @@ def entry(bases, program, progress):
                 return types.int32(load_atomic(head))
             relax()
     return types.int32(0)
-'''
+"""
 
 # serial(bases, program, progress): the same on one thread, without atomic operations.
-SERIAL = f'''
+SERIAL = f"""
 from numba import types
 from {PACKAGE}.kernels.dispatch import load, store, ticks, address_of
 from {PACKAGE}.kernels.entry import call_entry
@@ -190,10 +192,10 @@ def entry(bases, program, progress):
             if ticks() - start > {TICKS}:
                 return types.int32(1)
     return types.int32(0)
-'''
+"""
 
 # team(bases, program, progress): ranges[0] workers at once, each with its own row of the bases table.
-TEAM = f'''
+TEAM = f"""
 from numba import prange, types
 from {PACKAGE}.kernels.dispatch import address_of, load
 from {PACKAGE}.kernels.entry import call_entry_at
@@ -206,4 +208,4 @@ def entry(team, program, progress):
     for w in prange(workers):
         call_entry_at(worker, tables + w * pitch, code, state)
     return types.int32(load(state, 0))
-'''
+"""

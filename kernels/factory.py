@@ -187,6 +187,4 @@ def _miss(name: str, backend: str, refused: list[str]) -> str:
     if refused:
         return message + "; ".join(refused)
     shown = ", ".join(on_backend[:12]) + (f" and {len(on_backend) - 12} more" if len(on_backend) > 12 else "")
-    return (
-        f"{message}{backend} has {shown or 'none'}; {name!r} exists on {', '.join(backends(name)) or 'no backend'}"
-    )
+    return f"{message}{backend} has {shown or 'none'}; {name!r} exists on {', '.join(backends(name)) or 'no backend'}"

@@ -104,7 +104,7 @@ def f16_to_f32(bits):  # type: ignore[no-untyped-def]
     sign = np.uint32((np.uint32(bits) & np.uint32(0x8000)) << np.uint32(16))
     rest = np.uint32(np.uint32(bits) & np.uint32(0x7FFF))
     if rest < np.uint32(0x400):  # zero and subnormals: rest * 2**-24, exactly
-        magnitude = np.uint32((np.float32(rest) * _SUBNORMAL_F16).view(np.uint32))
+        magnitude = np.float32(np.float32(rest) * _SUBNORMAL_F16).view(np.uint32)
     elif rest >= np.uint32(0x7C00):
         magnitude = np.uint32(np.uint32(rest << np.uint32(13)) | np.uint32(0x7F800000))
     else:

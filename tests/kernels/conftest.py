@@ -33,7 +33,7 @@ def poisoned(shape, dtype):
     )
 
 
-def run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
+def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
     """Run and return the output. `cut`: the edge of the rectangles along each axis; None: one rectangle.
 
     Raises AssertionError where the tiles return a status.
@@ -67,11 +67,17 @@ def run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
     return out
 
 
+@pytest.fixture
+def run_on():
+    """run_on(backend, kernel, *operands): on one backend; a status becomes an AssertionError."""
+    return _run_on
+
+
 @pytest.fixture(params=["reference", "cpu", "cpu-tiles"])
 def run(request):
     """run(kernel, *operands): on the reference, on the CPU whole, and on the CPU in rectangles of 3."""
     backend, _, tiles = request.param.partition("-")
-    return lambda kernel, *operands, **more: run_on(backend, kernel, *operands, cut=3 if tiles else None, **more)
+    return lambda kernel, *operands, **more: _run_on(backend, kernel, *operands, cut=3 if tiles else None, **more)
 
 
 @pytest.fixture
@@ -79,9 +85,9 @@ def same():
     """same(kernel, *operands): the CPU's tiles and the reference give the same bits; returns them."""
 
     def check(kernel, *operands, variant=None):
-        right = run_on("reference", kernel, *operands)
+        right = _run_on("reference", kernel, *operands)
         for cut in (None, 3):
-            found = run_on("cpu", kernel, *operands, cut=cut, variant=variant)
+            found = _run_on("cpu", kernel, *operands, cut=cut, variant=variant)
             np.testing.assert_array_equal(found, right, strict=True)
             assert found.tobytes() == right.tobytes() or np.isnan(right.astype(np.float64)).any()
         return right
