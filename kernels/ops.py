@@ -139,7 +139,7 @@ def quantize(
     if rounding == "stochastic":
         operands["seed"] = seed if isinstance(seed, Value) else _integer(seed, "u64", "quantize: seed")
     y = pipe.add(kernel, **operands)
-    y.quant = quant
+    y.quant = to or quant
     return _one(y)
 
 
