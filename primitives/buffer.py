@@ -391,7 +391,7 @@ class Buffer:
                 f"{self!r} has no view on the host; copy it there first, with its library's .cpu() or copy_to_host()"
             )
         valid = byte_shape(self.layout.valid_stored_shape, self.dtype)
-        return self._array[tuple(slice(n) for n in valid)] if valid else self._array.view()
+        return self._array[(*(slice(n) for n in valid), ...)]
 
     def _exported(self) -> NDArray[Any]:
         plain = not (self.dtype.packed or self.layout.blocks)
@@ -426,9 +426,9 @@ def _allocate(layout: LayoutSpec, dtype: DType, align: int) -> NDArray[Any]:
     shape, strides = byte_shape(layout.stored_shape, dtype), layout.byte_strides(dtype)
     before = -sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0 and n)
     room = -(-before // align) * align
-    memory = aligned_bytes(room + layout.nbytes(dtype) - (before if layout.nbytes(dtype) else 0), align)
     if 0 in shape:
-        return np.ndarray(shape, dtype.numpy, buffer=memory) if memory.size else np.empty(shape, dtype.numpy)
+        return np.ndarray(shape, dtype.numpy, buffer=aligned_bytes(1, align))
+    memory = aligned_bytes(room + layout.nbytes(dtype) - before, align)
     return np.ndarray(shape, dtype.numpy, buffer=memory, offset=room, strides=strides)
 
 

@@ -118,7 +118,7 @@ class QuantParams:
         """Return the parameters that spread a range of real values over the codes, so that real 0 is a code.
 
             low, high = min(low, 0), max(high, 0)
-            scale = (high - low) / (qmax - qmin);  zero_point = rint(qmin - low / scale)
+            scale = (high - low) / (qmax - qmin);  zero_point = qmin + rint(-low / scale)
             symmetric, and for float codes: scale = max(-low, high) / (qmax - middle), zero_point = middle
 
         low, high  numbers, or arrays of the shape that scale shall have; in float64
@@ -142,13 +142,14 @@ class QuantParams:
             exact = np.maximum(-lows, highs) / (qmax - middle)
         else:
             exact = highs / (qmax - qmin) - lows / (qmax - qmin)  # not (high - low) / ..., which may overflow
-        with np.errstate(under="ignore", over="ignore"):
-            scale = np.maximum(np.where(exact > 0, exact, 1.0), _TINY).astype(np.float32)
+        exact = np.maximum(np.where(exact > 0, exact, 1.0), _TINY)
+        with np.errstate(over="ignore"):
+            scale = exact.astype(np.float32)
         if symmetric or codes.is_float:
             zeros = np.full(scale.shape, middle, np.int64)
         else:
-            nearest = np.rint(qmin - lows / scale.astype(np.float64))
-            zeros = np.where(exact > 0, np.clip(nearest, qmin, qmax), np.clip(0.0, qmin, qmax)).astype(np.int64)
+            nearest = np.where(lows < highs, qmin + np.rint(-lows / exact), 0)
+            zeros = np.clip(nearest, qmin, qmax).astype(np.int64)
         return cls(scale, zeros, codes, axis, block)
 
     @classmethod
@@ -208,7 +209,7 @@ class QuantParams:
         """Return (scale, zero_point) that broadcast against codes of this shape.
 
         scale is float32; zero_point is int32, or int64 for codes of 32 bits, so that `code - zero_point` is exact.
-        Groups are repeated to full length along their axis.
+        Groups are repeated to full length along their axis, unless one covers it all.
         """
         self.validate_for(shape)
         sizes = tuple(int(n) for n in shape)
