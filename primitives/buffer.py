@@ -391,7 +391,9 @@ class Buffer:
                 f"{self!r} has no view on the host; copy it there first, with its library's .cpu() or copy_to_host()"
             )
         valid = byte_shape(self.layout.valid_stored_shape, self.dtype)
-        return self._array[(*(slice(n) for n in valid), ...)]
+        index: Any = (*(slice(n) for n in valid), ...)  # the ... keeps a scalar an array
+        stored: NDArray[Any] = self._array[index]
+        return stored
 
     def _exported(self) -> NDArray[Any]:
         plain = not (self.dtype.packed or self.layout.blocks)

@@ -87,7 +87,9 @@ def to_logical(array: NDArray[Any], layout: LayoutSpec) -> NDArray[Any]:
             order += [layout.ndim + j for j, (axis, _) in enumerate(layout.blocks) if layout.axis(axis) == i]
         sizes = [n * b for n, b in zip(array.shape, layout.block_sizes, strict=False)]
         array = array.transpose(order).reshape(sizes)
-    return array[(*(slice(n) for n in layout.shape), ...)]  # without the ..., a scalar would leave its array
+    index: Any = (*(slice(n) for n in layout.shape), ...)  # without the ..., a scalar would leave its array
+    found: NDArray[Any] = array[index]
+    return found
 
 
 def from_logical(array: NDArray[Any], layout: LayoutSpec, fill: Any = 0) -> NDArray[Any]:
