@@ -74,7 +74,7 @@ class AddQuantized:
             checks.one_of("add", field, getattr(self, field), CODES)
 
     @property
-    def statuses(self) -> dict[int, tuple[type[Exception], str]]:
+    def statuses(self) -> Mapping[int, tuple[type[Exception], str]]:
         return checks.DOUBTS
 
     @property

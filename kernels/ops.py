@@ -135,7 +135,7 @@ def quantize(
         "quantize", x.shape, scale, zero_point, codes.name, axis, block
     )
     kernel = Quantize(_dtype(x), codes.name, len(x.shape), scale_at, zero_at, rounding)
-    operands = {"x": x, "scale": scale, "zero_point": zero_point}
+    operands: dict[str, Any] = {"x": x, "scale": scale, "zero_point": zero_point}
     if rounding == "stochastic":
         operands["seed"] = seed if isinstance(seed, Value) else _integer(seed, "u64", "quantize: seed")
     y = pipe.add(kernel, **operands)
@@ -232,7 +232,7 @@ def requantize(
         parameter(zero_point.shape, acc.shape, zero_axis, None, "requantize: zero_point"),
         arithmetic,
     )
-    bounds = {}
+    bounds: dict[str, Any] = {}
     for name, given, limit in (("lo", lo, codes.min), ("hi", hi, codes.max)):
         given = int(limit) if given is None else given
         bounds[name] = given if isinstance(given, Value) else _integer(given, "s32", f"requantize: {name}")
@@ -270,7 +270,8 @@ def map(fn: Callable[..., Any], *values: Operand, dtype: DTypeLike = "f32", **sc
         tuple(indices),
         tuple(order),
     )
-    return _one(pipe.add(kernel, **dict(zip(kernel.slots, operands, strict=True))))
+    given: dict[str, Any] = dict(zip(kernel.slots, operands, strict=True))
+    return _one(pipe.add(kernel, **given))
 
 
 def add(
@@ -387,7 +388,8 @@ def clip(x: Operand, lo: Operand = None, hi: Operand = None) -> Value:
     x = _data(pipe, x, "clip", "x")
     dtype = dtypes.get(_dtype(x))
     open_ends = (-np.inf, np.inf) if dtype.is_float else (dtype.min, dtype.max)
-    bounds, places = {}, []
+    bounds: dict[str, Any] = {}
+    places = []
     for name, given, limit in (("lo", lo, open_ends[0]), ("hi", hi, open_ends[1])):
         given = limit if given is None else given
         bounds[name] = given if isinstance(given, Value) else _like(given, dtype.name, f"clip: {name}")

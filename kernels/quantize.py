@@ -51,7 +51,7 @@ class Quantize:
             raise ArgumentError(f"quantize has no rounding {self.rounding!r}; it has {', '.join(ROUNDINGS)}")
 
     @property
-    def statuses(self) -> dict[int, tuple[type[Exception], str]]:
+    def statuses(self) -> Mapping[int, tuple[type[Exception], str]]:
         return checks.DOUBTS
 
     @property
@@ -102,7 +102,7 @@ class Dequantize:
         checks.one_of("dequantize", "source", self.source, CODES)
 
     @property
-    def statuses(self) -> dict[int, tuple[type[Exception], str]]:
+    def statuses(self) -> Mapping[int, tuple[type[Exception], str]]:
         return checks.DOUBTS
 
     @property

@@ -43,7 +43,7 @@ class Requantize:
             raise ArgumentError(f"requantize has no arithmetic {self.arithmetic!r}; it has {', '.join(ARITHMETIC)}")
 
     @property
-    def statuses(self) -> dict[int, tuple[type[Exception], str]]:
+    def statuses(self) -> Mapping[int, tuple[type[Exception], str]]:
         return checks.FIXED_DOUBTS if self.fixed else checks.MULTIPLIER_DOUBTS
 
     @property

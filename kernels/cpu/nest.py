@@ -106,9 +106,9 @@ def nest(
                 else (axis if d != inner else absolute)
             )
         emit(f"flat = {position}")
-    names = [name for name, _ in operands if name != out]
+    read = [name for name, _ in operands if name != out]
     target = f"{out}_row[{axes[inner]}]" if out in rows else place(out, absolute)
-    emit(f"{target} = {_substituted(result, names)}")
+    emit(f"{target} = {_substituted(result, read)}")
     if doubt:
         lines.append("return np.int32(1) if bad else np.int32(0)")
     header = _HEADER.format(package=__package__, imports=imports, arguments=arguments)

@@ -17,7 +17,7 @@ from .nest import nest
 def build(kernel: Requantize) -> Native:
     if kernel.fixed:
         result = "shift_rounded({acc}, {multiplier}, {shift}, {zero_point}, {lo}, {hi})"
-        doubt = (("multiplier", "shift"), "bad_fixed({multiplier}, {shift})")
+        doubt: tuple[tuple[str, ...], str] = (("multiplier", "shift"), "bad_fixed({multiplier}, {shift})")
     else:
         saturate = "saturate_wide" if dtypes.get(kernel.dtype).bits > 16 else "saturate_narrow"
         result = f"{saturate}(rint32(np.float32({{acc}}) * {{multiplier}}), {{zero_point}}, {{lo}}, {{hi}})"

@@ -55,8 +55,8 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
 
 def _instruction(name: str) -> Callable[..., Any]:
     @intrinsic
-    def lowered(typingctx, x):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    def lowered(typingctx, x):
+        def codegen(context, builder, signature, args):
             return builder.call(builder.module.declare_intrinsic(name, [ir.FloatType()]), args)
 
         return types.float32(types.float32), codegen
@@ -68,30 +68,30 @@ _rint, _floor, _trunc = (_instruction(name) for name in ("llvm.rint", "llvm.floo
 
 
 @intrinsic
-def _fma(typingctx, a, b, c):  # type: ignore[no-untyped-def]
-    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+def _fma(typingctx, a, b, c):
+    def codegen(context, builder, signature, args):
         return builder.fma(*args)
 
     return types.float32(types.float32, types.float32, types.float32), codegen
 
 
 @overload(rint32)
-def _lower_rint(x):  # type: ignore[no-untyped-def]
+def _lower_rint(x):
     return lambda x: _rint(x)
 
 
 @overload(floor32)
-def _lower_floor(x):  # type: ignore[no-untyped-def]
+def _lower_floor(x):
     return lambda x: _floor(x)
 
 
 @overload(trunc32)
-def _lower_trunc(x):  # type: ignore[no-untyped-def]
+def _lower_trunc(x):
     return lambda x: _trunc(x)
 
 
 @overload(fma32)
-def _lower_fma(a, b, c):  # type: ignore[no-untyped-def]
+def _lower_fma(a, b, c):
     return lambda a, b, c: _fma(a, b, c)
 
 
@@ -99,7 +99,7 @@ def _lower_fma(a, b, c):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def f16_to_f32(bits):  # type: ignore[no-untyped-def]
+def f16_to_f32(bits):
     """The float32 value of a float16 given as its 16 bits."""
     sign = np.uint32((np.uint32(bits) & np.uint32(0x8000)) << np.uint32(16))
     rest = np.uint32(np.uint32(bits) & np.uint32(0x7FFF))
@@ -113,7 +113,7 @@ def f16_to_f32(bits):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def bf16_to_f32(bits):  # type: ignore[no-untyped-def]
+def bf16_to_f32(bits):
     """The float32 value of a bfloat16 given as its 16 bits."""
     return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
@@ -122,12 +122,12 @@ def bf16_to_f32(bits):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def half_even(r, seed, index):  # type: ignore[no-untyped-def]
+def half_even(r, seed, index):
     return rint32(r)
 
 
 @scalar
-def half_away(r, seed, index):  # type: ignore[no-untyped-def]
+def half_away(r, seed, index):
     whole = trunc32(r)
     part = np.float32(r - whole)
     if part >= _HALF:
@@ -138,36 +138,36 @@ def half_away(r, seed, index):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def half_up(r, seed, index):  # type: ignore[no-untyped-def]
+def half_up(r, seed, index):
     below = floor32(r)
     return np.float32(below + _ONE) if np.float32(r - below) >= _HALF else below
 
 
 @scalar
-def toward_zero(r, seed, index):  # type: ignore[no-untyped-def]
+def toward_zero(r, seed, index):
     return trunc32(r)
 
 
 @scalar
-def floor(r, seed, index):  # type: ignore[no-untyped-def]
+def floor(r, seed, index):
     return floor32(r)
 
 
 @scalar
-def stochastic(r, seed, index):  # type: ignore[no-untyped-def]
+def stochastic(r, seed, index):
     below = floor32(r)
     return np.float32(below + _ONE) if uniform24(seed, index) < np.float32(r - below) else below
 
 
 @scalar
-def _mix(z):  # type: ignore[no-untyped-def]
+def _mix(z):
     z = np.uint64(np.uint64(z ^ (z >> np.uint64(30))) * _MIX1)
     z = np.uint64(np.uint64(z ^ (z >> np.uint64(27))) * _MIX2)
     return np.uint64(z ^ (z >> np.uint64(31)))
 
 
 @scalar
-def uniform24(seed, index):  # type: ignore[no-untyped-def]
+def uniform24(seed, index):
     """kernels/reference/arithmetic.py: uniform24."""
     key = _mix(np.uint64(np.uint64(seed) + _GAMMA))
     z = _mix(np.uint64(key + np.uint64((np.uint64(index) + np.uint64(1)) * _GAMMA)))
@@ -178,7 +178,7 @@ def uniform24(seed, index):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def saturate_narrow(r, zero_point, lo, hi):  # type: ignore[no-untyped-def]
+def saturate_narrow(r, zero_point, lo, hi):
     """For codes of at most 16 bits: int32 is wide enough once r is bounded."""
     if r != r:
         r = _ZERO
@@ -187,7 +187,7 @@ def saturate_narrow(r, zero_point, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def saturate_wide(r, zero_point, lo, hi):  # type: ignore[no-untyped-def]
+def saturate_wide(r, zero_point, lo, hi):
     """For 32-bit codes."""
     if r != r:
         r = _ZERO
@@ -196,7 +196,7 @@ def saturate_wide(r, zero_point, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def shift_rounded(acc, multiplier, shift, zero_point, lo, hi):  # type: ignore[no-untyped-def]
+def shift_rounded(acc, multiplier, shift, zero_point, lo, hi):
     """clip(round_half_up(acc * multiplier * 2**(shift - 31)) + zero_point, lo, hi); shift in -31 .. 30."""
     t = np.int64(31) - np.int64(shift)
     rounded = (np.int64(acc) * np.int64(multiplier) + (np.int64(1) << (t - np.int64(1)))) >> t
@@ -207,17 +207,17 @@ def shift_rounded(acc, multiplier, shift, zero_point, lo, hi):  # type: ignore[n
 
 
 @scalar
-def bad_scale(scale):  # type: ignore[no-untyped-def]
+def bad_scale(scale):
     return not (_ZERO < scale < _INFINITY)
 
 
 @scalar
-def bad_multiplier(multiplier):  # type: ignore[no-untyped-def]
+def bad_multiplier(multiplier):
     return not (_ZERO <= multiplier < _INFINITY)
 
 
 @scalar
-def bad_fixed(multiplier, shift):  # type: ignore[no-untyped-def]
+def bad_fixed(multiplier, shift):
     return np.int32(multiplier) < np.int32(1 << 30) or not (np.int32(-31) <= np.int32(shift) <= np.int32(30))
 
 
@@ -225,19 +225,19 @@ def bad_fixed(multiplier, shift):  # type: ignore[no-untyped-def]
 
 
 @scalar
-def wrapping_add(a, b):  # type: ignore[no-untyped-def]
+def wrapping_add(a, b):
     """a + b modulo 2**64; the store keeps the low bits of its type."""
     return np.uint64(np.uint64(a) + np.uint64(b))
 
 
 @scalar
-def dequantized(code, scale, zero_point):  # type: ignore[no-untyped-def]
+def dequantized(code, scale, zero_point):
     """float32(code - zero_point) * scale for codes of at most 16 bits."""
     return np.float32(np.int32(np.int32(code) - np.int32(zero_point))) * scale
 
 
 @scalar
-def bounded(x, lo, hi):  # type: ignore[no-untyped-def]
+def bounded(x, lo, hi):
     """x in lo .. hi; NaN stays, and where lo > hi the result is hi."""
     raised = lo if x < lo else x
     return hi if raised > hi else raised

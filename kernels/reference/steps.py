@@ -87,9 +87,9 @@ def requantize_step(kernel: Requantize) -> Whole:
     meaning = requantize_fixed if kernel.fixed else requantize_float
 
     def bound(*operands: Any) -> Any:
-        *operands, lo, hi = operands
+        *params, lo, hi = operands
         return meaning(
-            *operands,
+            *params,
             lo=lo,
             hi=hi,
             dtype=dtypes.get(kernel.dtype).numpy,
