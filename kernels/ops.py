@@ -247,8 +247,9 @@ def map(fn: Callable[..., Any], *values: Operand, dtype: DTypeLike = "f32", **sc
 
     fn       plain Python over numbers; `np.float32`, `np.rint`, `math` and the like may be used. It is called as
              fn(*values, **scalars) with one element of each
-    values   arrays of any integer type up to 64 bits or f32, broadcast against each other
-    scalars  fn's keyword arguments: numbers, arrays that broadcast likewise, arguments or values
+    values   arrays of f32, bool or an integer type up to 32 bits (u32 excepted), broadcast against each other
+    scalars  fn's keyword arguments: numbers, arrays that broadcast likewise, arguments or values; constants become
+             f32 or s32
     dtype    of the result: f32, bool, or an integer type, to which a float is converted by dropping its fraction,
              saturating; NaN gives 0
 
@@ -258,7 +259,7 @@ def map(fn: Callable[..., Any], *values: Operand, dtype: DTypeLike = "f32", **sc
     if not callable(fn):
         raise ArgumentError(f"map: {fn!r} is not a function")
     arrays = [_data(pipe, v, "map", f"value {n}") for n, v in enumerate(values)]
-    named = {name: _data(pipe, v, "map", name, number="f32") for name, v in scalars.items()}
+    named = {name: _data(pipe, _narrowed(v, f"map: {name}"), "map", name) for name, v in scalars.items()}
     order = _keyword_order(fn, len(arrays), named)
     operands = [*arrays, *(named[name] for name in order)]
     shape, indices = broadcast([o.shape for o in operands], "map")
@@ -457,6 +458,18 @@ def _data(pipe: Pipeline, given: Any, op: str, name: str, number: str | None = N
     array = np.asarray(given)
     _native(array, f"{op}: {name}")
     return pipe.constant(array)
+
+
+def _narrowed(given: Any, what: str) -> Any:
+    """A constant argument of a user's function in a type that functions take: reals f32, integers s32, bool itself."""
+    if isinstance(given, (Value, Buffer)) or given is None or callable(given):
+        return given
+    array = np.asarray(given)
+    if array.dtype == bool:
+        return array
+    if array.dtype.kind in "iu":
+        return _integer(array, "s32", what)
+    return _real(array, what)
 
 
 def _native(array: np.ndarray[Any, Any], what: str) -> None:

@@ -3,5 +3,6 @@
 from . import argmax as argmax
 from . import elementwise as elementwise
 from . import gemm_plain as gemm_plain
+from . import map as map
 from . import quantize as quantize
 from . import requantize as requantize
