@@ -15,12 +15,11 @@ from .nest import nest
 
 @register("add", backend="cpu")
 def build_add(kernel: Add) -> Native:
-    # The store drops what int64 has beyond the type: addition modulo 2**bits
     return nest(
         kernel.rank,
         [("a", kernel.a), ("b", kernel.b), ("y", whole(kernel.rank))],
         out="y",
-        result="{a} + {b}" if kernel.dtype == "f32" else "wrapping_add({a}, {b})",
+        result=f"np.{dtypes.get(kernel.dtype).numpy}({{a}} + {{b}})",  # Numba adds two int32 as int64
     )
 
 

@@ -225,12 +225,6 @@ def bad_fixed(multiplier, shift):
 
 
 @scalar
-def wrapping_add(a, b):
-    """a + b modulo 2**64; the store keeps the low bits of its type."""
-    return np.uint64(np.uint64(a) + np.uint64(b))
-
-
-@scalar
 def dequantized(code, scale, zero_point):
     """float32(code - zero_point) * scale for codes of at most 16 bits."""
     return np.float32(np.int32(np.int32(code) - np.int32(zero_point))) * scale

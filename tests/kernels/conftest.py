@@ -54,15 +54,27 @@ def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
     extents = [evaluate(substitute(axis.size(), env), env) for axis in index_space(kernel).axes]
     arrays = tuple(bits_view(x) for x in (*operands, out))
     types = tuple(OperandType(name, rank) for name, rank in zip(facts["dtypes"], facts["ranks"], strict=True))
-    entry = CALL(forge.entry(built, len(extents), types).address)
-    bases = np.zeros(1, np.int64)
-    words = [w for a in arrays for w in (0, a.__array_interface__["data"][0], *a.shape, *a.strides)]
-    block = np.array([*words, 0], np.int64)
+    if forge.jit_disabled():
+        plain = forge.python_tile(built)
+
+        def call(bounds):
+            with np.errstate(all="ignore"):
+                return int(plain(*bounds, *arrays) or 0)
+
+    else:
+        entry = CALL(forge.entry(built, len(extents), types).address)
+        bases = np.zeros(1, np.int64)
+        words = [w for a in arrays for w in (0, a.__array_interface__["data"][0], *a.shape, *a.strides)]
+        block = np.array([*words, 0], np.int64)
+
+        def call(bounds):
+            ranges = np.array([*bounds, 0], np.int64)
+            return entry(bases.ctypes.data, block.ctypes.data, ranges.ctypes.data)
+
     steps = [cut or max(n, 1) for n in extents]
     pieces = [[(lo, min(lo + step, n)) for lo in range(0, n, step)] for n, step in zip(extents, steps, strict=True)]
     for rectangle in itertools.product(*pieces):
-        ranges = np.array([bound for piece in rectangle for bound in piece] + [0], np.int64)
-        status = entry(bases.ctypes.data, block.ctypes.data, ranges.ctypes.data)
+        status = call([bound for piece in rectangle for bound in piece])
         assert status == 0, f"status {status}"
     return out
 
