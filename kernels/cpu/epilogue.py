@@ -19,22 +19,21 @@ from .simd import F32, I8, I16, I32, Emitter, vector
 
 # The record at `epilogue`: name, offset in bytes. int32 unless the name ends in _f32.
 CONSTANTS = {
-    "zero_point": 0,
+    "zero_point": 0,  # of the codes; clamps are lo <= code <= hi
     "lo": 4,
     "hi": 8,
     "top_f32": 12,  # hi - zero_point
     "bottom_f32": 16,  # lo - zero_point
-    # residual: second operand's zero point and multiplier, the first one's multiplier, the sum's zero point and range
-    "flags": 20,
-    "residual_zero_point": 24,
-    "residual_multiplier_f32": 28,
-    "code_zero_point": 32,
-    "code_multiplier_f32": 36,
-    "sum_zero_point": 40,
-    "sum_lo": 44,
-    "sum_hi": 48,
-    "flip": 56,  # 0x80808080: inverts the top bit of each byte
-    "a_zero_point": 52,  # as stored; read where B is asymmetric
+    "flip": 20,  # 0x80808080: inverts the top bit of each byte
+    "a_zero_point": 24,  # as stored; read where B is asymmetric
+    # a residual is added as kernels/reference/elementwise.py adds codes (finish.py)
+    "code_scale_f32": 28,
+    "residual_scale_f32": 32,
+    "residual_zero_point": 36,
+    "sum_scale_f32": 40,
+    "sum_zero_point": 44,
+    "sum_top_f32": 48,
+    "sum_bottom_f32": 52,
 }
 CONSTANTS_SIZE = 64
 
@@ -73,7 +72,7 @@ def _mask(e: Emitter, lanes: int, vectors: int, valid: Any) -> Any:
 
 def _store_codes(e: Any, tile: Any, level: Any, sums: list[Any], rows: list[Any], arg: dict[str, Any]) -> None:
     lanes, n = level.lanes, tile.vectors
-    arch = level.arch or _host_arch()
+    arch = level.arch or host_arch()
     multipliers = _multipliers(e, n, lanes, arg)
     top = e.splat(e.load(e.offset(arg["epilogue"], CONSTANTS["top_f32"]), F32, 4), lanes)
 
@@ -139,6 +138,16 @@ def _narrow_x86(e: Emitter, lanes: int, store: str, constants: list[Any]) -> Any
     return finish
 
 
-def _host_arch() -> str:
+def host_arch() -> str:
     triple = isa.target()[0]
     return "aarch64" if triple.startswith(("aarch64", "arm64")) else triple.partition("-")[0]
+
+
+def range_constants(zero_point: int, lo: int, hi: int, prefix: str = "") -> dict[str, float]:
+    """The constants of a clamp to lo..hi around a zero point; prefix "sum_" for those after a residual."""
+    ends = {
+        f"{prefix}zero_point": zero_point,
+        f"{prefix}top_f32": hi - zero_point,
+        f"{prefix}bottom_f32": lo - zero_point,
+    }
+    return ends if prefix else {**ends, "lo": lo, "hi": hi}

@@ -49,7 +49,7 @@ NAMES = (
     "a_shift",  # what storing A adds to its zero points
 )
 WORDS = PARAMETERS + len(NAMES)
-WORK = 64  # bytes at the start of scratch: the ranges that a prepare or finish entry gets
+WORK = 2048  # bytes at the start of scratch: the ranges that a prepare or finish entry gets, and room for its rows
 
 
 def gemm_entry(bases, block, ranges):

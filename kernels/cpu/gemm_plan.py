@@ -12,6 +12,7 @@ import numpy as np
 from .. import forge
 from . import gemm, isa, rows
 from .dot import DOTS
+from .finish import Finish
 from .microkernel import Tile
 from .packing import PanelLayout, shift_of_a, shift_of_b
 
@@ -234,6 +235,13 @@ def preparation(read_a: int, signed: bool, terms: int) -> int:
     if not read_a and not terms:
         return 0
     return _preparation(read_a, signed if terms else False, bool(terms)).address
+
+
+@cache
+def finisher(finish: Finish) -> forge.Entry:
+    """The finish entry's compiled form; Plan.parameters wants its address."""
+    text = f"from tilework.kernels.cpu.finish import Finish, finish_entry\n\nentry = finish_entry({finish!r})\n"
+    return forge.entry(forge.Native(text, raw=True), 2, ())
 
 
 ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "s16": 2}

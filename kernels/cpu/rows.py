@@ -14,10 +14,10 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from .epilogue import CONSTANTS
 from .simd import (
     I8,
     I16,
-    VOID,
     Emitter,
     copy_bytes,
     function,
@@ -33,6 +33,7 @@ from .simd import (
 
 COPY, WIDEN_U8, WIDEN_S8 = 1, 2, 3
 ROW_ZERO, ROW_SUM = 1, 2
+_ZERO_POINT = CONSTANTS["a_zero_point"]
 BLOCK = 16  # rows and values of K that are transposed at once
 
 
@@ -80,7 +81,6 @@ def _transposer(read_a: int) -> Any:
 
         return types.void(*[types.int64] * 4), codegen
 
-    assert VOID is not None
     return transpose
 
 
@@ -168,7 +168,7 @@ def factors_entry(read_a: int, signed: bool) -> Callable[..., Any]:
             copy(ranges[1], block[53], 4 * block[48], source, lda, stride, rows, depth)
         target, terms, shift = ranges[0], block[55], block[57]
         zeros = bases[block[20]] + block[21] + m0 * block[23]
-        stored = get_s32(bases[block[16]] + block[17] + 52, 0)  # epilogue.CONSTANTS["a_zero_point"], shift included
+        stored = get_s32(bases[block[16]] + block[17] + _ZERO_POINT, 0)  # shift included
         for r in range(rows):
             slot = 0
             za = stored
