@@ -19,7 +19,7 @@ OPERANDS = {
     "packed_b": 6,  # (bytes,) packing.PanelLayout
     "out": 10,  # (M, N), any row stride; inner stride of one element unless there is a finish
     "columns": 16,  # (bytes,) packing.Columns
-    "row_zero_points": 20,  # (M,) int32; size 0 if A has one zero point
+    "row_zero_points": 20,  # (M,) of A's type; size 0 if A has one zero point
     "residual": 24,  # (M, N); size 0 if there is none
     "table": 30,  # (256,); size 0 if there is none
     "scratch": 34,  # (bytes,), one per thread

@@ -244,6 +244,19 @@ def finisher(finish: Finish) -> forge.Entry:
     return forge.entry(forge.Native(text, raw=True), 2, ())
 
 
+@cache
+def packer(level: str, dot: str, dtype: str) -> forge.Entry:
+    """The entry that packs B at run time (pack_b.py)."""
+    text = f"from tilework.kernels.cpu.pack_b import pack_entry\n\nentry = pack_entry({level!r}, {dot!r}, {dtype!r})\n"
+    return forge.entry(forge.Native(text, raw=True), 1, ())
+
+
+@cache
+def folder() -> forge.Entry:
+    """The entry that folds zero points and bias at run time (pack_b.py)."""
+    return forge.entry(forge.Native("from tilework.kernels.cpu.pack_b import fold_entry as entry\n", raw=True), 1, ())
+
+
 ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "s16": 2}
 
 

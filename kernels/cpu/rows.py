@@ -173,7 +173,7 @@ def factors_entry(read_a: int, signed: bool) -> Callable[..., Any]:
             slot = 0
             za = stored
             if terms & ROW_ZERO:
-                za = get_s32(zeros + r * block[23], 0) + shift
+                za = get(zeros + r * block[23], 0) + shift
                 put_s32(target + 8 * r, 0, -za)
                 slot = 1
             if terms & ROW_SUM:
