@@ -138,14 +138,14 @@ def tanh(x):
     c = select(a > f32(9.5), f32(9.5), a)
     p, _, k = _exp_reduced(c + c, None)
     e = from_bits(bits(p) + (k << 23))
-    large = copysign(f32(1.0) - f32(2.0) / (e + f32(1.0)), x)
+    large = f32(1.0) - f32(2.0) / (e + f32(1.0))
     s = x * x
     q = fma(s, f32(-0.00589796668), f32(0.0207986254))
     q = fma(q, s, f32(-0.0537847169))
     q = fma(q, s, f32(0.133319363))
     q = fma(q, s, f32(-0.333332986))
-    small = fma(q * s, x, x)
-    y = select(a < f32(0.6), small, large)
+    small = fma(q * s, a, a)
+    y = copysign(select(a < f32(0.6), small, large), x)
     return select(x != x, NAN, y)
 
 
