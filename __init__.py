@@ -37,7 +37,7 @@ _MODULES = {
     "ops": "kernels.ops",
 }
 
-__all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 
 
 def __getattr__(name: str) -> Any:
@@ -61,15 +61,35 @@ if TYPE_CHECKING:
     from .kernels import ops as ops
     from .primitives import (
         Affine as Affine,
+    )
+    from .primitives import (
         Arena as Arena,
+    )
+    from .primitives import (
         ArgSpec as ArgSpec,
+    )
+    from .primitives import (
         Axis as Axis,
+    )
+    from .primitives import (
         Buffer as Buffer,
+    )
+    from .primitives import (
         DType as DType,
+    )
+    from .primitives import (
         Edge as Edge,
+    )
+    from .primitives import (
         IndexSpace as IndexSpace,
+    )
+    from .primitives import (
         LayoutSpec as LayoutSpec,
+    )
+    from .primitives import (
         Pipeline as Pipeline,
+    )
+    from .primitives import (
         QuantParams as QuantParams,
     )
     from .primitives import dtypes as dtypes

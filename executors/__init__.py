@@ -9,7 +9,7 @@ _HOME = {
     "SingleThreadExecutor": "single_thread",
     "TilingExecutor": "tiling",
 }
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -99,7 +99,7 @@ class Binder:
                 placed[name] = Placed(FIRST_EXTERNAL + n, 0, shape, strides.get(name))
         requests = self._lifetimes(shapes)
         offsets, peak = plan_offsets([(nbytes, first, last, 64) for nbytes, first, last in requests.values()])
-        for name, offset in zip(requests, offsets):
+        for name, offset in zip(requests, offsets, strict=False):
             value = self.values[name]
             assert value.dtype is not None
             placed[name] = Placed(ARENA, offset, doors.stored_shape(value.dtype, shapes[name]), None)
@@ -165,7 +165,9 @@ class Binder:
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:
-            raise KernelFailed(f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}") from error
+            raise KernelFailed(
+                f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
+            ) from error
         if not ctx.sweeps:
             laid.python = "does not sweep"
             return laid
@@ -254,7 +256,7 @@ def check_strides(step: str, spec: Any, operand: Operand) -> None:
     if spec.strides == "rows" and inner:
         return
     step_size, whole = item, True
-    for n, stride in zip(reversed(operand.shape), reversed(operand.strides)):
+    for n, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=False):
         whole = whole and (n <= 1 or stride == step_size)
         step_size *= n
     if spec.strides == "contiguous" and whole:
@@ -281,4 +283,4 @@ def _largest_live(requests: Any) -> int:
     return most
 
 
-__all__ = ["Binder", "Binding", "Laid", "Placed", "PipelineError", "address_of"]
+__all__ = ["Binder", "Binding", "Laid", "PipelineError", "Placed", "address_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def cost_of(kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequ
     """What the whole kernel costs, in about bytes moved: `kernel.cost(sizes)` where it has one, else its operands."""
     own = getattr(kernel, "cost", None)
     if own is not None:
-        return float(own(dict(zip((axis.name for axis in space.axes), sizes))))
+        return float(own(dict(zip((axis.name for axis in space.axes), sizes, strict=False))))
     return float(sum(o.nbytes for o in operands))
 
 
@@ -58,17 +59,17 @@ def _counts(
     kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequence[Operand], threads: int
 ) -> tuple[int, ...]:
     """How often to cut each axis: as evenly as possible, then with the least data read twice."""
-    pieces = [max(1, -(-n // axis.multiple)) if axis.split else 1 for axis, n in zip(space.axes, sizes)]
+    pieces = [max(1, -(-n // axis.multiple)) if axis.split else 1 for axis, n in zip(space.axes, sizes, strict=False)]
     best: tuple[float, tuple[int, ...]] | None = None
     for counts in _factorings(threads, len(sizes)):
-        counts = tuple(min(c, p) for c, p in zip(counts, pieces))
+        counts = tuple(min(c, p) for c, p in zip(counts, pieces, strict=False))
         share = 1.0
-        for c, p in zip(counts, pieces):
+        for c, p in zip(counts, pieces, strict=False):
             share *= -(-p // c) / p
         again = 0.0
         for slot_follows, nbytes in _traffic(kernel, operands):
             copies = 1
-            for axis, c in zip(space.axes, counts):
+            for axis, c in zip(space.axes, counts, strict=False):
                 if axis.name not in slot_follows:
                     copies *= c
             again += nbytes * copies
@@ -83,7 +84,7 @@ def _traffic(kernel: Any, operands: Sequence[Operand]) -> list[tuple[set[str], i
     """Per read slot of the kernel: the axes that it follows, and about how many bytes it has."""
     found = []
     reads = [spec for spec in kernel.signature() if spec.reads]
-    for spec, operand in zip(reads, operands):
+    for spec, operand in zip(reads, operands, strict=False):
         axes = {f.axis if isinstance(f, Affine) else f for f in spec.follows or () if f is not None}
         found.append((axes, operand.nbytes))
     return found
@@ -105,22 +106,26 @@ def _given(name: str, space: IndexSpace, sizes: Sequence[int], tile: Any) -> tup
         if axis not in known:
             raise ArgumentError(f"kernel {name!r} has no axis {axis!r}; it has {', '.join(known)}")
         if n < 1 or (known[axis].split and n % known[axis].multiple):
-            raise ArgumentError(f"tile {axis}={n} of kernel {name!r}: a positive multiple of {known[axis].multiple} is needed")
-        if not known[axis].split and n < dict(zip(known, sizes))[axis]:
+            raise ArgumentError(
+                f"tile {axis}={n} of kernel {name!r}: a positive multiple of {known[axis].multiple} is needed"
+            )
+        if not known[axis].split and n < dict(zip(known, sizes, strict=False))[axis]:
             raise ArgumentError(f"axis {axis!r} of kernel {name!r} cannot be split; leave it out of tile=")
-    return tuple(-(-n // tile[axis.name]) if axis.name in tile else 1 for axis, n in zip(space.axes, sizes))
+    return tuple(
+        -(-n // tile[axis.name]) if axis.name in tile else 1 for axis, n in zip(space.axes, sizes, strict=False)
+    )
 
 
 def _ranges(axes: Sequence[Axis], sizes: Sequence[int], counts: Sequence[int], tile: Any = None) -> Array:
     """Every tile's (lo, hi) per axis; pieces along an axis differ by at most one multiple."""
     edges = []
-    for axis, n, c in zip(axes, sizes, counts):
+    for axis, n, c in zip(axes, sizes, counts, strict=False):
         if tile and axis.name in tile:
             bounds = [min(i * tile[axis.name], n) for i in range(c + 1)]
         else:
             units = -(-n // axis.multiple)
             bounds = [min(units * i // c * axis.multiple, n) for i in range(c)] + [n]
-        edges.append([(lo, hi) for lo, hi in zip(bounds, bounds[1:]) if hi > lo])
+        edges.append([(lo, hi) for lo, hi in itertools.pairwise(bounds) if hi > lo])
     grid = np.indices([len(e) for e in edges]).reshape(len(edges), -1) if edges else np.zeros((0, 1), int)
     table = np.zeros((grid.shape[1], 2 * len(edges)), np.int64)
     for d, e in enumerate(edges):

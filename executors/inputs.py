@@ -41,7 +41,11 @@ def check_names(given: Iterable[str], expected: Mapping[str, Value], what: str) 
     given = set(given)
     for name in given - expected.keys():
         raise ArgumentError(f"there is no {what} {name!r}; there is {', '.join(expected) or 'none'}")
-    missing = [f"{name} ({value.dtype or 'function'} {show(value.shape)})" for name, value in expected.items() if name not in given]
+    missing = [
+        f"{name} ({value.dtype or 'function'} {show(value.shape)})"
+        for name, value in expected.items()
+        if name not in given
+    ]
     if missing:
         raise ArgumentError(f"missing {what}: {', '.join(missing)}")
 
@@ -69,9 +73,13 @@ def as_array(value: Value, given: Any) -> Any:
         return np.asarray(given, value.dtype.numpy)
     if isinstance(given, Value):
         raise PipelineError(f"{where} was given {given!r}, which is a value of a pipeline; give an array")
-    buffer = Buffer.from_array(given if hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__") else np.asarray(given))
+    buffer = Buffer.from_array(
+        given if hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__") else np.asarray(given)
+    )
     if buffer.dtype != value.dtype and not (buffer.dtype.numpy == value.dtype.numpy):
-        raise DTypeMismatch(f"{where} is {value.dtype}, but {buffer.dtype} was given; cast it with .astype() if that is meant")
+        raise DTypeMismatch(
+            f"{where} is {value.dtype}, but {buffer.dtype} was given; cast it with .astype() if that is meant"
+        )
     return buffer.view()
 
 
@@ -108,7 +116,9 @@ def logical_shape(value: Value, array: Any) -> tuple[int, ...]:
         return tuple(array.shape)
     last = value.shape[-1]
     if not isinstance(last, int):
-        raise SizeError(f"{value.kind} {value.name!r} is {value.dtype}, packed: its last size must be an integer, not {last}")
+        raise SizeError(
+            f"{value.kind} {value.name!r} is {value.dtype}, packed: its last size must be an integer, not {last}"
+        )
     found = tuple(array.shape)
     expected = -(-last // value.dtype.per_byte)
     if len(found) != len(value.shape) or found[-1] != expected:
@@ -154,7 +164,7 @@ def overlap(a: Array, b: Array) -> bool:
 def has_overlap(a: Array) -> bool:
     """Whether two elements of one array share memory (a broadcast, or a window)."""
     extent = a.itemsize
-    for size, stride in sorted(zip(a.shape, a.strides), key=lambda item: abs(item[1])):
+    for size, stride in sorted(zip(a.shape, a.strides, strict=False), key=lambda item: abs(item[1])):
         if size > 1:
             if abs(stride) < extent:
                 return True
@@ -169,4 +179,3 @@ def value_shapes(pipe: Pipeline, env: Mapping[str, int]) -> dict[str, tuple[int,
         for name, value in pipe.values.items()
         if value.dtype is not None
     }
-

@@ -163,7 +163,7 @@ class _Lowering:
     # Building the new pipeline -----------------------------------------------------------------------------------
 
     def _add_chain(self, steps: list[Step], slots: list[str]) -> None:
-        kernel, operands, variant = self._find_chain(list(zip(steps, ["", *slots])))
+        kernel, operands, variant = self._find_chain(list(zip(steps, ["", *slots], strict=False)))
         self._expand(kernel, operands, variant, steps, list(steps[-1].outputs.values()))
 
     def _add_step(self, step: Step) -> None:
@@ -184,7 +184,7 @@ class _Lowering:
         before = len(self.target.steps)
         mapped = {slot: self.new[id(value)] for slot, value in operands.items()}
         results = made.fn(_Folding(self.target, self.backend, self.result), kernel, mapped)
-        for value, new in zip(written, results if isinstance(results, tuple) else (results,)):
+        for value, new in zip(written, results if isinstance(results, tuple) else (results,), strict=False):
             if value.quant is not None:
                 new.quant = value.quant
             self.new[id(value)] = new
@@ -198,7 +198,9 @@ class _Lowering:
             if id(value) in self.new:
                 operands[slot] = self.new[id(value)]
         results = _Folding(self.target, self.backend, self.result).add(step.kernel, step_name=step.name, **operands)
-        for value, new in zip(step.outputs.values(), results if isinstance(results, tuple) else (results,)):
+        for value, new in zip(
+            step.outputs.values(), results if isinstance(results, tuple) else (results,), strict=False
+        ):
             if value.quant is not None:
                 new.quant = value.quant
             self.new[id(value)] = new
@@ -221,7 +223,11 @@ class _Lowering:
         for name, value in list(self.target.values.items()):
             if value.kind == "constant" and id(value) not in read:
                 del self.target.values[name]
-        held = {id(v.data): v.data.nbytes for v in self.target.of_kind("constant").values() if isinstance(v.data, np.ndarray)}
+        held = {
+            id(v.data): v.data.nbytes
+            for v in self.target.of_kind("constant").values()
+            if isinstance(v.data, np.ndarray)
+        }
         self.result.constant_bytes = sum(held.values())
 
 
@@ -267,9 +273,11 @@ class _Folding:
 
 def _pure(step: Step) -> bool:
     """Whether the step's result depends on its operands only, and has a size that is known now."""
-    return not getattr(step.kernel, "impure", False) and all(
-        isinstance(x, int) for v in step.outputs.values() for x in v.shape
-    ) and all(v.kind == "result" for v in step.outputs.values())
+    return (
+        not getattr(step.kernel, "impure", False)
+        and all(isinstance(x, int) for v in step.outputs.values() for x in v.shape)
+        and all(v.kind == "result" for v in step.outputs.values())
+    )
 
 
 def aligned(array: Array, align: int = 64, slack: int = 64) -> Array:

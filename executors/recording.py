@@ -78,7 +78,7 @@ class Operand:
         return self._shadow.nbytes
 
     @property
-    def T(self) -> Operand:  # noqa: N802
+    def T(self) -> Operand:
         return self._view(self._shadow.T)
 
     def transpose(self, *axes: Any) -> Operand:
@@ -94,7 +94,9 @@ class Operand:
         try:
             moved.shape = wanted
         except AttributeError:
-            raise LayoutError(f"shape {self.shape} with strides {self.strides} is not {wanted} without a copy") from None
+            raise LayoutError(
+                f"shape {self.shape} with strides {self.strides} is not {wanted} without a copy"
+            ) from None
         return self._view(moved)
 
     def __getitem__(self, index: Any) -> Operand:
@@ -185,7 +187,7 @@ class RecordingContext:
             raise BufferAccessError(f"{self._step!r} {how} slot {slot!r}, which it declares as {spec.access!r}")
         return self._operands.get(slot)
 
-    def arg(self, name: str, type: Any = float) -> Any:  # noqa: A002
+    def arg(self, name: str, type: Any = float) -> Any:
         value = self.read(name)
         if value is None or callable(value):
             return value
@@ -202,4 +204,6 @@ class RecordingContext:
         return self._scratch(nbytes)
 
     def sweep(self, kernel: Kernel, *operands: Any) -> None:
-        self.sweeps.append((kernel, tuple(o if isinstance(o, Operand) else Operand.of(np.asarray(o)) for o in operands)))
+        self.sweeps.append(
+            (kernel, tuple(o if isinstance(o, Operand) else Operand.of(np.asarray(o)) for o in operands))
+        )

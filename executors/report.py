@@ -26,7 +26,10 @@ def explain(plan: TilingPlan) -> str:
             continue
         fused = f" (fused: {' + '.join(note.steps)})" if len(note.steps) > 1 else ""
         became = ", ".join(note.became) or "a constant"
-        lines.append(f"  {note.title}{fused}\n    runs as {became}" + (f" [{note.implementation}]" if note.implementation else ""))
+        lines.append(
+            f"  {note.title}{fused}\n    runs as {became}"
+            + (f" [{note.implementation}]" if note.implementation else "")
+        )
         if note.not_fused:
             lines.append(f"    not fused further: {note.not_fused}")
     lines += ["", f"constants: {lowered.constant_bytes} bytes, packed where a kernel wants them packed"]
@@ -42,7 +45,7 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
     for item in binding.laid:
         if item.python:
             lines.append(f"  {item.step.name:32} Python: {item.python}")
-        for (name, variant), how in zip(item.chosen, item.cuts):
+        for (name, variant), how in zip(item.chosen, item.cuts, strict=False):
             tiles = " x ".join(map(str, how.counts)) or "1"
             lines.append(f"  {item.step.name:32} {name}/{variant}, tiles {tiles}")
     total = sum(nbytes for nbytes, _, _ in binding.requests.values())

@@ -155,7 +155,7 @@ class SingleThreadPlan:
         for step in self.order:
             found = chosen.get(step.name)
             if found is not None:
-                variant, built = found
+                variant, _built = found
                 how = f"{variant.name}/{variant.variant} on {variant.backend}"
                 if variant.backend == "reference":
                     how += " (reference)"
@@ -203,7 +203,7 @@ class SingleThreadPlan:
                 if value.kind != "state" and id(value) not in results:
                     requests[value.name] = (self._nbytes(value, shapes), n, last[value.name])
         offsets, peak = plan_offsets([(nbytes, first, end, 64) for nbytes, first, end in requests.values()])
-        return _Binding(env, shapes, requests, dict(zip(requests, offsets)), peak)
+        return _Binding(env, shapes, requests, dict(zip(requests, offsets, strict=False)), peak)
 
     @staticmethod
     def _nbytes(value: Value, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -295,7 +295,9 @@ class SingleThreadPlan:
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:
-            raise KernelFailed(f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}") from error
+            raise KernelFailed(
+                f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
+            ) from error
         memory.after(step, n)
 
     def _sweep(self, kernel: Any, operands: tuple[Any, ...], memory: _Memory) -> None:
@@ -346,10 +348,15 @@ class _Memory:
                 self.plan._arenas.append(self.block)
 
     def bind_all(self, ctx: ExecContext) -> None:
-        handles, placed = self.plan.handles, {id(v): self.outputs[n] for n, v in reversed(self.plan.pipe.outputs.items())}
+        handles, placed = (
+            self.plan.handles,
+            {id(v): self.outputs[n] for n, v in reversed(self.plan.pipe.outputs.items())},
+        )
         if self.plan.executor.debug:
             requests = self.binding.requests
-            self.guarded = Arena([(nbytes, first, last, 64, name) for name, (nbytes, first, last) in requests.items()], debug=True)
+            self.guarded = Arena(
+                [(nbytes, first, last, 64, name) for name, (nbytes, first, last) in requests.items()], debug=True
+            )
             self.handles = {name: BufferId(n) for n, name in enumerate(requests)}
         for name, value in self.plan.values.items():
             if name in self.inputs:
@@ -391,4 +398,3 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
-

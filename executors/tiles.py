@@ -28,7 +28,9 @@ def facts_of(kernel: Kernel, operands: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def choose(kernel: Kernel, backend: str, facts: Mapping[str, Any], variant: str | None = None) -> tuple[factory.Variant, Any]:
+def choose(
+    kernel: Kernel, backend: str, facts: Mapping[str, Any], variant: str | None = None
+) -> tuple[factory.Variant, Any]:
     """The variant that serves, and what it built."""
     found = factory.find(kernel.name, backend, variant, **facts)
     return found, found.make({**facts, "name": kernel.name})
@@ -58,7 +60,8 @@ def run_whole(implementation: Any, operands: tuple[Any, ...], ranges: list[int],
         implementation = implementation.tile
     arrays = tuple(bits_view(o) for o in operands)
     if forge.jit_disabled() or not _compilable(implementation):
-        return int(forge.python_tile(implementation)(*bounds, *arrays, *params) or 0)
+        with np.errstate(all="ignore"):  # as native code: no warnings for what the step's meaning defines
+            return int(forge.python_tile(implementation)(*bounds, *arrays, *params) or 0)
     compiled = _entry(implementation, len(ranges), tuple((o.dtype, o.ndim) for o in operands), len(params))
     block = [word for a in arrays for word in (0, a.__array_interface__["data"][0], *a.shape, *a.strides)]
     packed = np.array([*block, *params], np.int64)

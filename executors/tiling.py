@@ -71,7 +71,9 @@ class TilingExecutor:
         self.tile = {step: dict(t) for step, t in (tile or {}).items()}
 
     def __repr__(self) -> str:
-        more = "".join(f", {k}={v!r}" for k, v in (("backend", self.backend), ("isa", self.isa)) if v not in ("cpu", None))
+        more = "".join(
+            f", {k}={v!r}" for k, v in (("backend", self.backend), ("isa", self.isa)) if v not in ("cpu", None)
+        )
         return f"TilingExecutor(threads={self.threads}{more}{'' if self.fuse else ', fuse=False'})"
 
     def compile(self, pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]] | None = None) -> TilingPlan:
@@ -108,7 +110,9 @@ class TilingPlan:
                 raise ArgumentError(f"there is no value {name!r} to tap; there is {', '.join(self.lowered.values)}")
             self.lowered.pipe.output(name, self.lowered.values[name])
         self._check_tiles()
-        self.binder = Binder(self.lowered.pipe, executor.backend, executor.threads, {"isa": executor.isa}, executor.tile)
+        self.binder = Binder(
+            self.lowered.pipe, executor.backend, executor.threads, {"isa": executor.isa}, executor.tile
+        )
         self.state: dict[str, Array] = {}
         self._wanted = doors.wanted(pipe)
         self._outputs = self.lowered.pipe.outputs
@@ -317,14 +321,12 @@ class Bound:
 
     def _point(self, memory: RunMemory, arrays: Mapping[str, Any]) -> None:
         """Enter the addresses of this run's arrays."""
-        for base, name in zip(self._bases, self._names):
+        for base, name in zip(self._bases, self._names, strict=False):
             memory.bases[:, base] = arrays[name].__array_interface__["data"][0]
 
     # Running -----------------------------------------------------------------------------------------------------
 
-    def run(
-        self, arrays: Mapping[str, Any], results: dict[str, Array], states: dict[str, Array]
-    ) -> dict[str, Array]:
+    def run(self, arrays: Mapping[str, Any], results: dict[str, Array], states: dict[str, Array]) -> dict[str, Array]:
         """Run on checked arrays; fills `results`, and leaves in `states` what they become."""
         external = {**arrays, **states, **{value: results[name] for value, name in self._direct.items()}}
         memory = self.take()
@@ -400,9 +402,13 @@ class Bound:
 
         def sweep(kernel: Any, operands: tuple[Any, ...]) -> None:
             present = tuple(o for o in operands if o is not None)
-            variant, implementation = choose(kernel, backend, {**facts_of(kernel, present), "isa": self.plan.executor.isa})
+            variant, implementation = choose(
+                kernel, backend, {**facts_of(kernel, present), "isa": self.plan.executor.isa}
+            )
             ranges = extents(kernel, step.sizes, env)
-            raise_status(step.name, kernel, run_whole(implementation, present, ranges, tuple(variant.tile_params.values())))
+            raise_status(
+                step.name, kernel, run_whole(implementation, present, ranges, tuple(variant.tile_params.values()))
+            )
 
         ctx = ExecContext(sweep)
         slots: dict[str, Any] = {}
@@ -417,7 +423,9 @@ class Bound:
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:
-            raise KernelFailed(f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}") from error
+            raise KernelFailed(
+                f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
+            ) from error
 
 
 __all__ = ["PipelineError", "TilingExecutor", "TilingPlan", "default_threads"]

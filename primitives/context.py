@@ -64,7 +64,9 @@ class ExecContext:
     ) -> Iterator[ExecContext]:
         """Open a step: inside, the five calls speak of its slots. What it wrote counts as written afterwards."""
         if self._step is not None:
-            raise PipelineError(f"step {name!r} was entered while {self._step.name!r} is open; a context runs one at a time")
+            raise PipelineError(
+                f"step {name!r} was entered while {self._step.name!r} is open; a context runs one at a time"
+            )
         self._step = step = _OpenStep(name, kernel, {spec.slot: spec for spec in specs}, dict(slots))
         try:
             yield self
@@ -104,12 +106,14 @@ class ExecContext:
             return None
         array = self._arrays[handle]
         if not array.flags.writeable:
-            raise BufferAccessError(f"{step.name!r} writes slot {slot!r}, whose buffer is read-only; give it a writable one")
+            raise BufferAccessError(
+                f"{step.name!r} writes slot {slot!r}, whose buffer is read-only; give it a writable one"
+            )
         self._borrow(step, slot, handle, writing=True)
         step.writing.add(slot)
         return array
 
-    def arg(self, name: str, type: Any = float) -> Any:  # noqa: A002
+    def arg(self, name: str, type: Any = float) -> Any:
         """A small operand as a Python value: float, int, bool, tuple (a shape), np.ndarray, or callable (a function)."""
         value = self.read(name)
         if type is callable or type is Callable:
@@ -123,7 +127,9 @@ class ExecContext:
         array = np.asarray(value)
         if type is tuple:
             if array.ndim != 1 or array.dtype.kind not in "iu":
-                raise ArgumentError(f"argument {name!r} is {array.dtype} of shape {array.shape}; a shape is a 1-D array of ints")
+                raise ArgumentError(
+                    f"argument {name!r} is {array.dtype} of shape {array.shape}; a shape is a 1-D array of ints"
+                )
             return tuple(int(n) for n in array)
         if type is np.ndarray:
             return array

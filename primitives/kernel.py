@@ -34,7 +34,7 @@ class Affine:
         return max(0, min(lo, extent)), max(0, min(hi, extent))
 
 
-Follow = Union[str, Affine, None]  # an axis one to one, an affine interval of it, or the whole dimension
+Follow = str | Affine | None  # an axis one to one, an affine interval of it, or the whole dimension
 
 
 @dataclass(frozen=True)

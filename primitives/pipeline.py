@@ -50,7 +50,9 @@ class Value:
         return f"<{self.kind} {self.name}: {self.dtype or 'function'} {show(self.shape)}{axes}>"
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise PipelineError(f"{self.name!r} is a pipeline value, which has no data yet; run the pipeline to get an array")
+        raise PipelineError(
+            f"{self.name!r} is a pipeline value, which has no data yet; run the pipeline to get an array"
+        )
 
 
 @dataclass(eq=False)
@@ -122,7 +124,7 @@ class Pipeline:
         if array is None:
             name, array = self._fresh("constant"), name
         if isinstance(array, Buffer):
-            dtype, data, shape = array.dtype, array.numpy(), tuple(array.shape)
+            dtype, data, shape = array.dtype, array.view(), tuple(array.shape)
             axes, quant = axes or array.layout.axes, quant or array.quant
         else:
             data = np.asarray(array)
@@ -133,9 +135,7 @@ class Pipeline:
         value.data = data
         return value
 
-    def argument(
-        self, name: str, dtype: str | DType, shape: Iterable[SizeLike] = (), axes: str | None = None
-    ) -> Value:
+    def argument(self, name: str, dtype: str | DType, shape: Iterable[SizeLike] = (), axes: str | None = None) -> Value:
         """A run-time argument: a scalar ("f32", "s32"), an array, a "shape" (ints), or a Python "function"."""
         if dtype == "function":
             return self._declare(name, None, (), "argument")
@@ -363,7 +363,9 @@ class Pipeline:
         if isinstance(spec.dtype, str) and spec.dtype.startswith("="):
             source = step.inputs.get(spec.dtype[1:])
             if source is None or source.dtype is None:
-                raise PipelineError(f"slot {spec.slot!r} of {step.name!r} has the type of {spec.dtype[1:]!r}, which is empty")
+                raise PipelineError(
+                    f"slot {spec.slot!r} of {step.name!r} has the type of {spec.dtype[1:]!r}, which is empty"
+                )
             return source.dtype
         if not isinstance(spec.dtype, str):
             raise PipelineError(
@@ -463,12 +465,18 @@ class Pipeline:
     def _touch_same_state(a: Step, b: Step) -> bool:
         """Steps around an update of one state keep the order in which they were added."""
         written = [v for s in (a, b) for v in s.outputs.values() if v.kind == "state"]
-        return any(v in [*s.inputs.values(), *s.outputs.values()] for v in written for s in (b if v in a.outputs.values() else a,))
+        return any(
+            v in [*s.inputs.values(), *s.outputs.values()]
+            for v in written
+            for s in (b if v in a.outputs.values() else a,)
+        )
 
     def validate(self) -> None:
         """Raise PipelineError for what can only be seen when it is finished: no output, or a value never written."""
-        if not self.outputs and not self.updates and not any(
-            v.kind == "state" for s in self.steps for v in s.outputs.values()
+        if (
+            not self.outputs
+            and not self.updates
+            and not any(v.kind == "state" for s in self.steps for v in s.outputs.values())
         ):
             raise PipelineError(f"pipeline {self.name!r} has no output; name one with pipe.output('y', value)")
         read = [(f"slot {slot!r} of {step.name!r}", v) for step in self.steps for slot, v in step.inputs.items()]
@@ -498,7 +506,9 @@ class Pipeline:
         wanted = {**other.of_kind("input"), **other.of_kind("argument")}
         for name in bindings:
             if name not in wanted:
-                raise PipelineError(f"pipeline {other.name!r} has no input {name!r}; it has {', '.join(wanted) or 'none'}")
+                raise PipelineError(
+                    f"pipeline {other.name!r} has no input {name!r}; it has {', '.join(wanted) or 'none'}"
+                )
         for name in wanted:
             if name not in bindings:
                 raise PipelineError(f"pipeline {other.name!r} lacks its input {name!r}")
@@ -510,13 +520,17 @@ class Pipeline:
             if not isinstance(given, Value):
                 given = self.constant(self._fresh(f"{prefix}.{name}"), np.asarray(given))
             if given.dtype != value.dtype:
-                raise DTypeMismatch(f"input {name!r} of {other.name!r} is {value.dtype}, but {given.name!r} is {given.dtype}")
+                raise DTypeMismatch(
+                    f"input {name!r} of {other.name!r} is {value.dtype}, but {given.name!r} is {given.dtype}"
+                )
             _match(value.shape, given.shape, env, f"input {name!r} of {other.name!r}", constraints)
             new[id(value)] = given
         for value in other.values.values():
             if value.kind in ("constant", "state", "buffer"):
                 copy = self._declare(
-                    self._fresh(f"{prefix}.{value.name}") if f"{prefix}.{value.name}" in self.values else f"{prefix}.{value.name}",
+                    self._fresh(f"{prefix}.{value.name}")
+                    if f"{prefix}.{value.name}" in self.values
+                    else f"{prefix}.{value.name}",
                     value.dtype,
                     [substitute(x, env) for x in value.shape],
                     value.kind,
@@ -529,7 +543,9 @@ class Pipeline:
             operands = {slot: new[id(v)] for slot, v in step.inputs.items()}
             operands |= {slot: new[id(v)] for slot, v in step.outputs.items() if id(v) in new}
             written = self.add(step.kernel, step_name=f"{prefix}.{step.name}", **operands)
-            for value, copy in zip(step.outputs.values(), written if isinstance(written, tuple) else (written,)):
+            for value, copy in zip(
+                step.outputs.values(), written if isinstance(written, tuple) else (written,), strict=False
+            ):
                 copy.quant = value.quant
                 new[id(value)] = copy
         for name, value in other.updates.items():
@@ -611,7 +627,7 @@ def _match(
             raise ShapeMismatch(f"{where} has leading sizes {show(lead)}; the others have {show(env['...'])}")
     if len(wanted) != len(found):
         raise ShapeMismatch(f"{where} has rank {len(found)}, shape {show(found)}; {show(wanted)} is asked for")
-    for axis, (want, have) in enumerate(zip(wanted, found)):
+    for axis, (want, have) in enumerate(zip(wanted, found, strict=False)):
         if env is not None and isinstance(want, Size):
             unknown = names(want) - env.keys()
             if unknown:

@@ -291,7 +291,7 @@ def solve(shape: Sequence[int | Size], actual: Sequence[int], env: dict[str, int
         raise ShapeMismatch(
             f"{what} has rank {len(actual)}, shape {tuple(actual)}; {len(shape)} sizes ({show(shape)}) are asked for"
         )
-    for axis, (x, n) in enumerate(zip(shape, actual)):
+    for axis, (x, n) in enumerate(zip(shape, actual, strict=False)):
         unknown = names(x) - env.keys()
         if len(unknown) == 1:
             learned = _solve_linear(x, n, next(iter(unknown)), env)

@@ -89,7 +89,9 @@ class _Writer:
             try:
                 return {"function": x.__name__, "source": textwrap.dedent(inspect.getsource(x))}
             except (OSError, TypeError, AttributeError):
-                raise PipelineError(f"{where} holds {x!r}, whose source Python cannot find; define it in a file") from None
+                raise PipelineError(
+                    f"{where} holds {x!r}, whose source Python cannot find; define it in a file"
+                ) from None
         raise PipelineError(f"{where} holds {type(x).__name__} {x!r}, which a file cannot keep")
 
 
@@ -122,7 +124,12 @@ class _Reader:
         count = 1
         for n in shape:
             count *= n
-        if raw.dtype != np.uint8 or raw.ndim != 1 or min(shape, default=0) < 0 or raw.size != count * dtype.numpy.itemsize:
+        if (
+            raw.dtype != np.uint8
+            or raw.ndim != 1
+            or min(shape, default=0) < 0
+            or raw.size != count * dtype.numpy.itemsize
+        ):
             raise FileFormatError(f"array {x['array']!r} holds {raw.size} bytes; {dtype} {shape} needs another number")
         return raw.view(dtype.numpy).reshape(shape)
 
@@ -246,8 +253,19 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
         if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
             raise
         raise FileFormatError(f"{path}: {error}") from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError, IndexError) as error:
-        raise FileFormatError(f"{path}: not a saved pipeline, or a damaged one ({type(error).__name__}: {error})") from error
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        RecursionError,
+        IndexError,
+    ) as error:
+        raise FileFormatError(
+            f"{path}: not a saved pipeline, or a damaged one ({type(error).__name__}: {error})"
+        ) from error
     except NotImplementedError as error:
         raise FileFormatError(f"{path}: {error}") from error
 
@@ -266,7 +284,7 @@ def _rebuild(graph: Any, reader: _Reader) -> Pipeline:
         operands = {slot: pipe.values[name] for slot, name in item["inputs"].items()}
         operands |= {slot: pipe.values[name] for slot, name in item["outputs"].items() if name in declared}
         written = pipe.add(kernel, step_name=item["name"], **operands)
-        results = dict(zip(pipe.steps[-1].outputs, written if isinstance(written, tuple) else (written,)))
+        results = dict(zip(pipe.steps[-1].outputs, written if isinstance(written, tuple) else (written,), strict=False))
         for slot, x in item["quants"].items():
             results[slot].quant = reader.decode(x)
     for name, source in graph["outputs"]:
@@ -288,7 +306,9 @@ def _rebuild_value(pipe: Pipeline, item: Any, reader: _Reader) -> None:
         value.data = reader.decode(item["data"])
         if kind == "constant" and isinstance(value.data, np.ndarray):
             if dtype is None or (dtype.bits >= 8 and value.data.shape != shape) or value.data.dtype != dtype.numpy:
-                raise FileFormatError(f"constant {name!r} is {value.data.dtype} {value.data.shape}; {dtype} {shape} is said")
+                raise FileFormatError(
+                    f"constant {name!r} is {value.data.dtype} {value.data.shape}; {dtype} {shape} is said"
+                )
             value.data = value.data.copy()
             value.data.setflags(write=False)
     elif kind == "constant":
