@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Annotated, Any
 
@@ -45,15 +46,65 @@ def demo(
 
     Exits with status 1 if any executor gives other bytes than the first.
     """
+    for blas in ("OPENBLAS", "MKL"):  # the float network, like every other, on one thread
+        os.environ.setdefault(f"{blas}_NUM_THREADS", "1")
     from . import demo
 
     if image is not None:
-        result = demo.classify(image)
+        result = demo.classify_image(image)
         print_json(result) if as_json else demo.show_image(result)
         return
     result = demo.compare()
     print_json(result) if as_json else demo.show_table(result)
     raise typer.Exit(0 if result["same_bytes"] else 1)
+
+
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="A saved pipeline, or file.py:name.")]
+
+
+@app.command()
+def explain(
+    target: Target,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as Mermaid text.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a pipeline: what comes in, its steps in order, its edges, and what runs each step."""
+    from . import targets
+
+    pipe = targets.load(target)
+    if mermaid:
+        print(pipe.mermaid())
+    elif as_json:
+        print_json(targets.describe(pipe))
+    else:
+        print(repr(pipe))
+        print(*(f"  edge      {edge}" for edge in pipe.edges), sep="\n")
+        print(targets.EXECUTORS["single"]().compile(pipe).explain())
+
+
+@app.command()
+def run(
+    target: Target,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=FILE.npy", help="Give an input, or a number; others are random."),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
+    ] = None,
+    executor: Annotated[str, typer.Option(metavar="NAME", help="single or reference.")] = "single",
+    seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
+    save: Annotated[
+        str | None, typer.Option("--save", metavar="FOLDER", help="Write each output there as NAME.npy.")
+    ] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="Add the time and the bytes of each step.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline once and say what came out."""
+    from . import targets
+
+    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile)
+    print_json(result) if as_json else targets.show(result)
 
 
 @app.command()

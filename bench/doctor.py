@@ -50,8 +50,13 @@ def version_of(distribution: str) -> str | None:
 
 
 def cpu() -> dict[str, Any]:
-    """Return the CPU's names, its count, and the features that LLVM may use."""
+    """Return the CPU's names, its count, the features that LLVM may use, and the instruction set level in use.
+
+    NUMBA_CPU_NAME and NUMBA_CPU_FEATURES, or TILEWORK_ISA, can hold the level below what the features would allow.
+    """
     from llvmlite import binding
+
+    from ..kernels.cpu import isa
 
     features = binding.get_host_cpu_features()
     return {
@@ -59,6 +64,8 @@ def cpu() -> dict[str, Any]:
         "llvm_name": binding.get_host_cpu_name(),
         "architecture": platform.machine(),
         "usable_cores": usable_cores(),
+        "isa": isa.select().name,
+        "isa_levels": [level.name for level in isa.available()],
         "features": sorted(name for name, present in features.items() if present),
     }
 
@@ -77,9 +84,9 @@ def usable_cores() -> int:
 
 def caches() -> list[dict[str, Any]]:
     """Return each folder that compiled code goes to, and whether it can be written."""
-    from ..kernels import forge
+    from ..kernels import cache
 
-    folders = {"tilework": Path(forge.cache_folder())}
+    folders = {"tilework": cache.folder()}
     if "NUMBA_CACHE_DIR" in os.environ:
         folders["numba"] = Path(os.environ["NUMBA_CACHE_DIR"])
     return [
@@ -182,6 +189,7 @@ def show(facts: dict[str, Any]) -> None:
 
     cpu = facts["cpu"]
     table.add_row("cpu", f"{cpu['model']} ({cpu['llvm_name']}, {cpu['architecture']}), {cpu['usable_cores']} cores")
+    table.add_row("isa", f"{cpu['isa']}  (levels here: {' '.join(cpu['isa_levels'])})")
     table.add_row("features", " ".join(cpu["features"]))
 
     for cache in facts["caches"]:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -77,3 +78,112 @@ def test_doctor_says_where_a_cache_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     assert doctor.writable(tmp_path / "a" / "b")
     assert not doctor.writable(tmp_path / "file" / "b")
+
+
+PIPELINES = """
+import numpy as np
+import tilework as tw
+
+def make():
+    pipe = tw.Pipeline("layer")
+    x = pipe.input("x", "u8", ("M", 16))
+    pipe.output("y", tw.ops.gemm(x, pipe.constant("w", np.eye(16, 4, dtype=np.int8))))
+    return pipe
+
+made = make()
+scaled = tw.Pipeline("scaled")
+scaled.output("y", tw.ops.dequantize(scaled.input("x", "u8", (4,)), scale=scaled.argument("s", "f32")))
+print("what a script prints is no part of the output")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "pipelines.py").write_text(PIPELINES)
+    return str(tmp_path / "pipelines.py")
+
+
+@pytest.fixture
+def saved(script, tmp_path):
+    from tilework.bench import targets
+
+    targets.load(f"{script}:made").save(tmp_path / "layer.tilework")
+    return str(tmp_path / "layer.tilework")
+
+
+def test_explain_shows_steps_and_edges(script):
+    result = invoke("explain", f"{script}:made")
+    assert result.exit_code == 0, result.output
+    assert "gemm_u8s8s32" in result.output
+    assert "pipeline.x -> gemm_u8s8s32.a" in result.output
+    assert invoke("explain", f"{script}:made", "--mermaid").stdout.startswith("flowchart")
+
+
+def test_explain_says_the_same_of_a_saved_pipeline(script, saved):
+    facts = json.loads(invoke("explain", saved, "--json").stdout)
+    assert facts == json.loads(invoke("explain", f"{script}:make", "--json").stdout)
+    assert facts["inputs"] == [{"name": "x", "dtype": "u8", "shape": ["M", 16], "axes": None}]
+    assert [step["kernel"] for step in facts["steps"]] == ["gemm_u8s8s32"]
+
+
+def test_run_gives_the_same_bytes_on_each_executor(script, tmp_path):
+    x = np.arange(48, dtype=np.uint8).reshape(3, 16)
+    np.save(tmp_path / "x.npy", x)
+    command = ["run", f"{script}:made", "--input", f"x={tmp_path / 'x.npy'}", "--json"]
+    single, reference = (json.loads(invoke(*command, "--executor", e).stdout) for e in ("single", "reference"))
+    assert single["outputs"] == reference["outputs"]
+    assert single["outputs"]["y"]["shape"] == [3, 4]
+
+    assert invoke(*command, "--save", str(tmp_path / "out")).exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), x[:, :4].astype(np.int32), strict=True)
+
+
+def test_run_draws_what_is_not_given(saved):
+    facts = json.loads(invoke("run", saved, "--size", "M=5", "--profile", "--json").stdout)
+    assert facts["inputs"]["x"]["random"]
+    assert facts["outputs"]["y"]["shape"] == [5, 4]
+    assert [step["step"] for step in facts["profile"]["steps"]] == ["gemm_u8s8s32"]
+    text = invoke("run", saved, "--size", "M=5", "--profile").output
+    assert "random" in text
+    assert "outside kernels" in text
+
+
+def test_run_takes_a_number_for_an_argument(script):
+    facts = json.loads(invoke("run", f"{script}:scaled", "--input", "s=0.5", "--json").stdout)
+    assert facts["outputs"]["y"]["max"] == facts["inputs"]["x"]["max"] / 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ["explain", "nowhere.tilework"],
+            "there is no file 'nowhere.tilework'; name a saved pipeline, or file.py:name",
+        ),
+        (["explain", "SCRIPT"], "which pipeline of SCRIPT? write SCRIPT:name"),
+        (["explain", "SCRIPT:absent"], "'absent' in SCRIPT does not exist; a Pipeline or a function that makes one"),
+        (["explain", "SCRIPT:np"], "'np' in SCRIPT is module; a Pipeline or a function that makes one is needed"),
+        (["run", "SCRIPT:made"], "give --size M=..., or the inputs that say it"),
+        (["run", "SCRIPT:made", "--size", "M"], "--size 'M' is not name=value"),
+        (["run", "SCRIPT:made", "--size", "M=-1"], "--size M=-1 is not a whole number"),
+        (["run", "SCRIPT:made", "--executor", "gpu"], "there is no executor 'gpu'; there is single, reference"),
+        (["run", "SCRIPT:made", "--input", "x=SCRIPT"], "is no .npy file of plain numbers"),
+        (["run", "SCRIPT:made", "--input", "x=nowhere.npy"], "nowhere.npy"),
+        (["run", "SCRIPT:made", "--input", "z=1"], "there is no input 'z'; there is x"),
+        (["run", "SCRIPT:scaled"], "argument 's' (f32) needs a value: --input s=NUMBER or =FILE.npy"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_would_work(script, args, message, capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main([arg.replace("SCRIPT", script) for arg in args])
+    assert exit.value.code == 2
+    error = capsys.readouterr().err.removeprefix("what a script prints is no part of the output\n")
+    assert message.replace("SCRIPT", script) in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+    (tmp_path / "damaged").write_bytes(b"PK not a pipeline")
+    result = invoke("explain", str(tmp_path / "damaged"))
+    assert "not a saved pipeline" in str(result.exception)

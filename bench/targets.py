@@ -1,0 +1,237 @@
+"""What `run` and `explain` are pointed at: a saved pipeline, or `file.py:name`; and the data to run it on."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilework as tw
+from tilework.executors import inputs as doors
+from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError, Unsupported
+from tilework.primitives.pipeline import Value
+from tilework.primitives.sizes import evaluate_shape, names, solve
+
+EXECUTORS = {
+    "single": lambda: tw.SingleThreadExecutor(),
+    "reference": lambda: tw.SingleThreadExecutor(backend="reference"),
+}
+
+
+def load(target: str) -> tw.Pipeline:
+    """Return the pipeline that a command-line word names.
+
+    target   the path of a saved pipeline, or `file.py:name`, where name is a Pipeline or makes one without arguments
+
+    Raises ArgumentError where the file or the name is missing, FileFormatError where the file is something else.
+    """
+    path, colon, name = target.rpartition(":")
+    if colon and path.endswith(".py"):
+        return load_from_script(Path(path), name)
+    if not Path(target).is_file():
+        raise ArgumentError(f"there is no file {target!r}; name a saved pipeline, or file.py:name")
+    if target.endswith(".py"):
+        raise ArgumentError(f"which pipeline of {target}? write {target}:name")
+    return tw.Pipeline.load(target)
+
+
+def load_from_script(path: Path, name: str) -> tw.Pipeline:
+    """Run a script, as if imported, and return the pipeline that a name in it holds or makes."""
+    if not path.is_file():
+        raise ArgumentError(f"there is no file {str(path)!r}")
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # what the script prints is no part of our output
+            scope = runpy.run_path(str(path), run_name=path.stem)
+            found = scope.get(name)
+            if callable(found):
+                found = found()
+    finally:
+        sys.path.pop(0)
+    if not isinstance(found, tw.Pipeline):
+        known = ", ".join(key for key, value in scope.items() if isinstance(value, tw.Pipeline)) or "none"
+        what = f"is {type(found).__name__}" if name in scope else "does not exist"
+        raise ArgumentError(f"{name!r} in {path} {what}; a Pipeline or a function that makes one is needed ({known})")
+    return found
+
+
+def pairs(words: Sequence[str], what: str) -> dict[str, str]:
+    """Split `name=value` words; raises ArgumentError for one without both."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise ArgumentError(f"{what} {word!r} is not name=value")
+        found[name] = value
+    return found
+
+
+def number(text: str) -> float | None:
+    """Return the number that a text writes, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def read_inputs(words: Sequence[str]) -> dict[str, Any]:
+    """Read `name=file.npy` and `name=number` words; raises ArgumentError or FileFormatError, naming the file."""
+    arrays: dict[str, Any] = {}
+    for name, path in pairs(words, "--input").items():
+        if (value := number(path)) is not None:
+            arrays[name] = value
+            continue
+        try:
+            arrays[name] = np.load(path, allow_pickle=False)
+        except OSError as error:
+            raise ArgumentError(f"--input {name}: {error}") from error
+        except ValueError as error:
+            raise FileFormatError(f"--input {name}: {path} is no .npy file of plain numbers ({error})") from error
+        if not isinstance(arrays[name], np.ndarray):
+            raise FileFormatError(f"--input {name}: {path} holds several arrays; give one .npy file")
+    return arrays
+
+
+def learn_sizes(pipe: tw.Pipeline, arrays: Mapping[str, Any], sizes: Mapping[str, str]) -> dict[str, int]:
+    """Return the value of every run-time size, from `--size` and from the shapes of the arrays that were given."""
+    env: dict[str, int] = {}
+    for name, text in sizes.items():
+        if not text.isdecimal():
+            raise ArgumentError(f"--size {name}={text} is not a whole number")
+        env[name] = int(text)
+    wanted = doors.wanted(pipe)
+    for name, array in arrays.items():
+        if name not in wanted:
+            raise ArgumentError(f"there is no input {name!r}; there is {', '.join(wanted) or 'none'}")
+        solve(wanted[name].shape, np.shape(array), env, f"input {name!r}")
+    unknown = {n for value in wanted.values() for size in value.shape for n in names(size)} - env.keys()
+    if unknown:
+        raise SizeError(f"give {' '.join(f'--size {n}=...' for n in sorted(unknown))}, or the inputs that say it")
+    return env
+
+
+def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator) -> Any:
+    """Return data for an input: integers over the type's whole range, floats from a normal distribution."""
+    if value.dtype is None:
+        raise Unsupported(f"argument {value.name!r} is a function, which a command line cannot give; use Python")
+    if value.kind == "argument":
+        raise ArgumentError(
+            f"argument {value.name!r} ({value.dtype}) needs a value: --input {value.name}=NUMBER or =FILE.npy"
+        )
+    shape = doors.stored_shape(value.dtype, evaluate_shape(value.shape, env, value.name))
+    dtype = value.dtype.numpy
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def describe(pipe: tw.Pipeline) -> dict[str, Any]:
+    """Return the graph as plain data: what comes in, the steps in order, the edges, what goes out."""
+
+    def typed(value: Value) -> dict[str, Any]:
+        dtype = "function" if value.dtype is None else value.dtype.name
+        shape = [size if isinstance(size, int) else str(size) for size in value.shape]
+        return {"name": value.name, "dtype": dtype, "shape": shape, "axes": value.axes}
+
+    return {
+        "pipeline": pipe.name,
+        "inputs": [typed(v) for v in doors.wanted(pipe).values()],
+        "constants": [typed(v) for v in pipe.of_kind("constant").values()],
+        "states": [typed(v) for v in pipe.of_kind("state").values()],
+        "steps": [
+            {
+                "name": step.name,
+                "kernel": step.kernel.name,
+                "reads": {slot: value.name for slot, value in step.inputs.items()},
+                "writes": {slot: typed(value) for slot, value in step.outputs.items()},
+            }
+            for step in pipe.order()
+        ],
+        "edges": [str(edge) for edge in pipe.edges],
+        "outputs": {name: typed(value) for name, value in pipe.outputs.items()},
+    }
+
+
+def summarize(given: Any) -> dict[str, Any]:
+    """Return what a line can say of an array; equal crc32 means equal bytes, for all that one can tell."""
+    array = np.asarray(given)
+    numbers = array.astype(np.float64) if array.size else np.zeros(0)
+    finite = numbers[np.isfinite(numbers)]
+    return {
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "min": float(finite.min()) if finite.size else None,
+        "max": float(finite.max()) if finite.size else None,
+        "mean": float(finite.mean()) if finite.size else None,
+        "crc32": f"{zlib.crc32(np.ascontiguousarray(array).tobytes()):08x}",
+    }
+
+
+def run(
+    target: str,
+    inputs: Sequence[str],
+    sizes: Sequence[str],
+    executor: str,
+    seed: int,
+    save: str | None,
+    profile: bool,
+) -> dict[str, Any]:
+    """Run a pipeline once; see `tilework run --help`. Returns what came in and out, ready for JSON."""
+    if executor not in EXECUTORS:
+        raise ArgumentError(f"there is no executor {executor!r}; there is {', '.join(EXECUTORS)}")
+    pipe = load(target)
+    arrays: dict[str, Any] = dict(read_inputs(inputs))
+    env = learn_sizes(pipe, arrays, pairs(sizes, "--size"))
+    rng = np.random.default_rng(seed)
+    drawn = [name for name in doors.wanted(pipe) if name not in arrays]
+    for name in drawn:
+        arrays[name] = random_array(doors.wanted(pipe)[name], env, rng)
+    plan = EXECUTORS[executor]().compile(pipe)
+    outputs = plan.run(arrays)
+    if save is not None:
+        Path(save).mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
+            np.save(Path(save) / f"{name}.npy", array)
+    return {
+        "pipeline": pipe.name,
+        "executor": executor,
+        "inputs": {name: {**summarize(array), "random": name in drawn} for name, array in arrays.items()},
+        "outputs": {name: summarize(array) for name, array in outputs.items()},
+        "profile": plan.profile(arrays).to_dict() if profile else None,
+    }
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Print the result of `run` for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{result['pipeline']} on {result['executor']}", title_style="bold")
+    for heading in ("", "name", "type", "shape", "min", "max", "mean", "crc32"):
+        table.add_column(heading, justify="right" if heading in ("min", "max", "mean") else "left")
+    for kind in ("inputs", "outputs"):
+        for name, facts in result[kind].items():
+            what = "random" if facts.get("random") else kind.removesuffix("s")
+            numbers = ("-" if facts[key] is None else f"{facts[key]:.6g}" for key in ("min", "max", "mean"))
+            shape = " x ".join(map(str, facts["shape"])) or "scalar"
+            table.add_row(what, name, facts["dtype"], shape, *numbers, facts["crc32"])
+        table.add_section()
+    console = Console()
+    console.print(table)
+    if result["profile"]:
+        steps = Table(title=f"{result['profile']['time_s'] * 1e6:.1f} us a run", title_style="bold")
+        for heading in ("step", "us", "bytes"):
+            steps.add_column(heading, justify="left" if heading == "step" else "right")
+        for step in result["profile"]["steps"]:
+            steps.add_row(step["step"], f"{step['time_s'] * 1e6:.1f}", f"{step['bytes_moved']:,}")
+        steps.add_row("outside kernels", f"{result['profile']['share_outside']:.0%}", "")
+        console.print(steps)
