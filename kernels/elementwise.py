@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives.kernel import ArgSpec, IndexSpace
 from ..primitives.storage import stored_as
@@ -23,6 +23,8 @@ class Add:
 
     a, b   how each operand follows the axes of the result (see indexing.Index): broadcasting
     """
+
+    elementwise: ClassVar[bool] = True
 
     dtype: str = "f32"
     rank: int = 2
@@ -60,6 +62,8 @@ class AddQuantized:
     a, b                      how each operand follows the axes of the result (see indexing.Index)
     params                    likewise for the scale and the zero point of a, b and y; () is per tensor
     """
+
+    elementwise: ClassVar[bool] = True
 
     a_dtype: str = "u8"
     b_dtype: str = "u8"
@@ -121,6 +125,8 @@ class AddQuantized:
 class Relu:
     """y = zero_point where x <= zero_point, else x."""
 
+    elementwise: ClassVar[bool] = True
+
     dtype: str = "f32"
     rank: int = 2
     zero_point: Index = ()
@@ -153,6 +159,8 @@ class Clip:
 
     lo, hi   how the bounds are laid out over the data (see indexing.Index); () is one for all
     """
+
+    elementwise: ClassVar[bool] = True
 
     dtype: str = "f32"
     rank: int = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives.kernel import ArgSpec, IndexSpace
 from ..primitives.storage import stored_as
@@ -26,6 +26,8 @@ class Map:
     indices    how each operand follows the axes of the result (see indexing.Index): broadcasting
     keywords   names of the keyword arguments, which are the last operands
     """
+
+    elementwise: ClassVar[bool] = True
 
     fn: Callable[..., Any]
     sources: tuple[str, ...] = ("s32",)

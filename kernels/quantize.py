@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives import dtypes
 from ..primitives.errors import ArgumentError
@@ -36,6 +36,8 @@ class Quantize:
     zero_point   likewise
     rounding     see reference.arithmetic.round_f32; "stochastic" adds a slot `seed`
     """
+
+    elementwise: ClassVar[bool] = True
 
     source: str = "f32"
     dtype: str = "u8"
@@ -92,6 +94,8 @@ class Dequantize:
     scale        how the scales are laid out over it (see indexing.Index); () is per tensor
     zero_point   likewise
     """
+
+    elementwise: ClassVar[bool] = True
 
     source: str = "u8"
     rank: int = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives.errors import ArgumentError
 from ..primitives.kernel import ArgSpec, IndexSpace
@@ -30,6 +30,8 @@ class Requantize:
     zero_point   likewise
     arithmetic   "float" (float32 multiplier) or "fixed" (int32 multiplier and shift)
     """
+
+    elementwise: ClassVar[bool] = True
 
     dtype: str = "s8"
     rank: int = 2

@@ -15,7 +15,7 @@ from .dtypes import DType
 from .errors import DTypeMismatch, LayoutError, PipelineError, ShapeMismatch
 from .kernel import ArgSpec, Kernel, signature
 from .quantization import QuantParams
-from .sizes import Shape, Size, SizeLike, evaluate, names, show, size, substitute
+from .sizes import Shape, Size, SizeLike, evaluate, floordiv, linear, names, show, size, substitute
 
 OPAQUE = ("function",)  # arguments that are no bytes
 
@@ -319,6 +319,8 @@ class Pipeline:
             if spec.access != "write" or (spec.optional and spec.slot not in step.outputs):
                 continue
             shape = self._output_shape(step, spec, inferred)
+            if spec.slot in inferred and spec.shape is not None:
+                _match(spec.shape, shape, step.sizes, f"slot {spec.slot!r} of {step.name!r}", constraints)
             given = step.outputs.get(spec.slot)
             where = f"slot {spec.slot!r} of {step.name!r}"
             if given is not None:
@@ -630,9 +632,9 @@ def _match(
     for axis, (want, have) in enumerate(zip(wanted, found, strict=False)):
         if env is not None and isinstance(want, Size):
             unknown = names(want) - env.keys()
-            if unknown:
-                if str(want) in unknown:
-                    env[str(want)] = have
+            if len(unknown) == 1:
+                _learn(want, have, unknown.pop(), env, where, axis)
+            if names(want) - env.keys():
                 continue
             want = substitute(want, env)
         if want == have:
@@ -640,6 +642,17 @@ def _match(
         if isinstance(want, int) and isinstance(have, int):
             raise ShapeMismatch(f"{where} has shape {show(found)}: axis {axis} is {have}, but {want} is asked for")
         constraints.append((want, have, f"{where}, axis {axis}"))
+
+
+def _learn(want: Size, have: int | Size, name: str, env: dict[str, Any], where: str, axis: int) -> None:
+    """Enter into `env` what `name` is, where `want` is a line in it. Whether it divides is checked by the caller."""
+    line = linear(want, name, env)
+    if line is None or not isinstance(line[0], int) or line[0] < 1:
+        return
+    value = floordiv(have + line[1] * -1, line[0])
+    if isinstance(value, int) and value < 0:
+        raise ShapeMismatch(f"{where}: axis {axis} is {have}, but {want} is asked for, and no size {name!r} gives that")
+    env[name] = value
 
 
 __all__ = ["Edge", "Pipeline", "Step", "Value"]

@@ -19,6 +19,7 @@ Shape = tuple[Union[int, "Size"], ...]
 
 _Monomial = tuple[tuple["_Atom", int], ...]  # ((atom, power), ...), sorted by the atom's text
 LARGEST = 2**63 - 1
+LONGEST = 1000  # characters of an expression, and terms of a polynomial: more comes from no network
 
 
 class _Atom:
@@ -91,6 +92,8 @@ class Size:
                     powers[atom] = powers.get(atom, 0) + power
                 monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
                 terms[monomial] = terms.get(monomial, 0) + c1 * c2
+            if len(terms) > LONGEST:
+                raise SizeError(f"a product of sizes has more than {LONGEST} terms; give it a name of its own")
         return _simplest(terms)
 
     __radd__ = __add__
@@ -138,6 +141,13 @@ class Size:
     def names(self) -> set[str]:
         return set().union(*(a.names() for m, _ in self._terms for a, _ in m))
 
+    def _only(self, op: str) -> _Atom | None:
+        """The operation that this size is, and nothing besides."""
+        if len(self._terms) == 1 and self._terms[0][1] == 1 and len(self._terms[0][0]) == 1:
+            atom, power = self._terms[0][0][0]
+            return atom if atom.op == op and power == 1 else None
+        return None
+
 
 def _order(item: tuple[_Monomial, int]) -> tuple[int, str]:
     """Names first and the constant last, as people write it."""
@@ -165,14 +175,18 @@ def size(x: SizeLike | _Atom) -> int | Size:
         raise SizeError(f"a size is an int, a name or an expression of them, not {x!r} ({type(x).__name__})")
     if not isinstance(x, str):
         return int(x)
+    if len(x) > LONGEST:
+        raise SizeError(f"size {x[:40]!r}... has {len(x)} characters; at most {LONGEST} are read")
     try:
         return _parse(ast.parse(x.strip(), mode="eval").body)
-    except (SyntaxError, SizeError) as error:
-        if isinstance(error, SizeError) and "cannot be read" not in str(error):
+    except SizeError as error:
+        if "cannot be read" not in str(error):
             raise
-        raise SizeError(
-            f"size {x!r} cannot be read: write names, integers, + - * //, max(a, b), ceildiv(a, b), as in '2*M + 1'"
-        ) from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: too deep for Python's parser
+        pass
+    raise SizeError(
+        f"size {x!r} cannot be read: write names, integers, + - * //, max(a, b), ceildiv(a, b), as in '2*M + 1'"
+    )
 
 
 def _parse(node: ast.expr) -> int | Size:
@@ -207,12 +221,12 @@ def _parse(node: ast.expr) -> int | Size:
 
 
 def floordiv(a: SizeLike, b: SizeLike) -> int | Size:
-    """Quotient rounded down; simplified where every coefficient divides."""
+    """Quotient rounded down. Terms that divide leave it, and whole multiples of the divisor."""
     return _quotient("floordiv", size(a), size(b))
 
 
 def ceildiv(a: SizeLike, b: SizeLike) -> int | Size:
-    """Quotient rounded up; simplified where every coefficient divides."""
+    """Quotient rounded up. Terms that divide leave it, and whole multiples of the divisor."""
     return _quotient("ceildiv", size(a), size(b))
 
 
@@ -221,14 +235,23 @@ def _quotient(op: str, a: int | Size, b: int | Size) -> int | Size:
         raise SizeError(f"{op}({a}, {b}): the divisor must be positive")
     if isinstance(a, int) and isinstance(b, int):
         return a // b if op == "floordiv" else -(-a // b)
-    if isinstance(b, int) and isinstance(a, Size) and all(c % b == 0 for _, c in a._terms):
-        return _simplest({m: c // b for m, c in a._terms})
+    if isinstance(b, int) and isinstance(a, Size):
+        # (b * q + r) // b is q + r // b: what divides leaves the quotient, so that (M + 4) // 4 is M // 4 + 1
+        whole = {m: c // b for m, c in a._terms if m == () or c % b == 0}
+        left = {m: c % b if m == () else c for m, c in a._terms if m == () or c % b}
+        rest = _simplest(left)
+        if isinstance(rest, int):
+            return _simplest(whole) + (rest // b if op == "floordiv" else -(-rest // b))
+        return size(_Atom(op, (rest, b))) + _simplest(whole)
     return size(_Atom(op, (a, b)))
 
 
 def maximum(*args: SizeLike) -> int | Size:
     """The largest of several sizes; integers among them are folded and equal ones said once."""
-    known = [size(a) for a in args]
+    known: list[int | Size] = []
+    for a in map(size, args):
+        inner = a._only("max") if isinstance(a, Size) else None
+        known += inner.args if inner is not None else [a]
     numbers = [a for a in known if isinstance(a, int)]
     rest: list[int | Size] = sorted({a for a in known if isinstance(a, Size)}, key=str)
     if not rest:
@@ -261,8 +284,7 @@ def evaluate_shape(shape: Iterable[int | Size], env: Mapping[str, int], what: st
     for x in shape:
         n = evaluate(x, env)
         if not 0 <= n <= LARGEST:
-            known = ", ".join(f"{k} = {env[k]}" for k in sorted(names(x)))
-            raise SizeError(f"{what}: size {x} is {n}{f' with {known}' if known else ''}; sizes are 0 to 2**63 - 1")
+            raise SizeError(f"{what}: size {x} is {n}{_known(x, env)}; sizes are 0 to 2**63 - 1")
         result.append(n)
     return tuple(result)
 
@@ -294,39 +316,50 @@ def solve(shape: Sequence[int | Size], actual: Sequence[int], env: dict[str, int
     for axis, (x, n) in enumerate(zip(shape, actual, strict=False)):
         unknown = names(x) - env.keys()
         if len(unknown) == 1:
-            learned = _solve_linear(x, n, next(iter(unknown)), env)
-            if learned is not None:
-                env[next(iter(unknown))] = learned
+            (name,) = unknown
+            line = linear(x, name, env)
+            if line is not None and line[0] != 0:
+                slope, rest = (evaluate(part, env) for part in line)
+                learned, left = divmod(n - rest, slope)
+                if left or learned < 0:
+                    raise ShapeMismatch(
+                        f"{what} has shape {tuple(actual)}: axis {axis} is {n}, but {x} is asked for"
+                        f"{_known(x, env)}, and no size {name!r} gives that"
+                    )
+                env[name] = learned
                 unknown = set()
         if not unknown and evaluate(x, env) != n:
-            known = ", ".join(f"{k} = {env[k]}" for k in sorted(names(x)))
-            raise ShapeMismatch(
-                f"{what} has shape {tuple(actual)}: axis {axis} is {n}, but {x} is asked for"
-                + (f", which is {evaluate(x, env)} with {known}" if known else "")
-            )
+            value = f", which is {evaluate(x, env)}{_known(x, env)}" if names(x) else ""
+            raise ShapeMismatch(f"{what} has shape {tuple(actual)}: axis {axis} is {n}, but {x} is asked for{value}")
 
 
-def _solve_linear(x: int | Size, n: int, name: str, env: Mapping[str, int]) -> int | None:
-    assert isinstance(x, Size)
-    slope, rest = 0, 0
-    for monomial, coefficient in x._terms:
-        product, power_of_name = coefficient, 0
+def linear(x: int | Size, name: str, env: Mapping[str, SizeLike]) -> tuple[int | Size, int | Size] | None:
+    """(slope, rest) where x is slope * name + rest, with every other name replaced by `env`; None: x is no such line."""
+    slope: int | Size = 0
+    rest: int | Size = 0
+    for monomial, coefficient in _terms(x).items():
+        product: int | Size = coefficient
+        power_of_name = 0
         for atom, power in monomial:
             if atom.op == "name" and atom.args[0] == name:
                 power_of_name += power
             elif name in atom.names():
                 return None
             else:
-                product *= atom.value(env) ** power
+                for _ in range(power):
+                    product = product * atom.substitute(env)
         if power_of_name > 1:
             return None
         if power_of_name:
-            slope += product
+            slope = slope + product
         else:
-            rest += product
-    if slope == 0 or (n - rest) % slope or (n - rest) // slope < 0:
-        return None
-    return (n - rest) // slope
+            rest = rest + product
+    return slope, rest
+
+
+def _known(x: int | Size, env: Mapping[str, int]) -> str:
+    known = ", ".join(f"{k} = {env[k]}" for k in sorted(names(x) & env.keys()))
+    return f" with {known}" if known else ""
 
 
 def show(shape: Iterable[int | Size]) -> str:

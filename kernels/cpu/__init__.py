@@ -2,6 +2,7 @@
 
 from . import argmax as argmax
 from . import elementwise as elementwise
+from . import gemm_expand as gemm_expand
 from . import gemm_plain as gemm_plain
 from . import map as map
 from . import quantize as quantize
