@@ -132,6 +132,18 @@ def call_native(address: int, bases: Any, block: Any, ranges: Any) -> int:
     return int(entry(bases.ctypes.data, block.ctypes.data, ranges.ctypes.data))
 
 
+def operand_words(**arrays: Any) -> list[int]:
+    """The words of the driver's operands (gemm.OPERANDS) for arrays that stay where they are: base 0."""
+    words: list[int] = []
+    for name in gemm.OPERANDS:
+        array = arrays.get(name)
+        if array is None:
+            words += [0] * (6 if name == "residual" else 4)
+        else:
+            words += [0, array.ctypes.data, *array.shape, *array.strides]
+    return words
+
+
 @lru_cache(maxsize=1)
 def driver() -> forge.Entry:
     """The driver's native entry."""
