@@ -18,7 +18,7 @@ from ..primitives.errors import (
     ShapeMismatch,
     SizeError,
 )
-from ..primitives.pipeline import Pipeline, Value
+from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import evaluate_shape, names, show, solve
 
 Array = np.ndarray[Any, Any]
@@ -179,3 +179,16 @@ def value_shapes(pipe: Pipeline, env: Mapping[str, int]) -> dict[str, tuple[int,
         for name, value in pipe.values.items()
         if value.dtype is not None
     }
+
+
+def prove_sums(order: Iterable[Step], shapes: Mapping[str, tuple[int, ...]], proven: set[tuple[str, Any]]) -> None:
+    """Ask every kernel that can overflow (`prove`) whether it may, at these sizes; `proven` remembers what holds."""
+    for step in order:
+        prove = getattr(step.kernel, "prove", None)
+        if prove is None:
+            continue
+        mine = {slot: shapes[v.name] for slot, v in step.inputs.items() if v.dtype is not None}
+        key = (step.name, tuple(shape[-1] for shape in mine.values() if shape))
+        if key not in proven:
+            prove(f"step {step.name!r}", step.inputs, mine)
+            proven.add(key)

@@ -91,6 +91,7 @@ class SingleThreadPlan:
         self._bindings: OrderedDict[tuple[Any, ...], _Binding] = OrderedDict()
         self._arenas: list[Array] = []
         self._lock = threading.Lock()
+        self._proven: set[tuple[str, Any]] = set()
 
     def __repr__(self) -> str:
         return f"<plan of {self.pipe.name!r} on {self.executor!r}: {len(self.order)} steps>"
@@ -190,6 +191,7 @@ class SingleThreadPlan:
 
     def _place(self, env: dict[str, int]) -> _Binding:
         shapes = doors.value_shapes(self.pipe, env)
+        doors.prove_sums(self.order, shapes, self._proven)
         results = {id(v) for v in self.pipe.outputs.values()}
         last: dict[str, int] = {}
         for n, step in enumerate(self.order):

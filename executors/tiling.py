@@ -119,6 +119,8 @@ class TilingPlan:
         self._bindings: OrderedDict[Any, Bound] = OrderedDict()
         self._tapped: dict[tuple[str, ...], TilingPlan] = {}
         self._lock = threading.RLock()
+        self._order = pipe.order()
+        self._proven: set[tuple[str, Any]] = set()
         self._has_state = bool(pipe.of_kind("state"))
 
     def __repr__(self) -> str:
@@ -231,6 +233,7 @@ class TilingPlan:
             if found is None:
                 shapes = {name: doors.logical_shape(self._wanted[name], array) for name, array in arrays.items()}
                 env = doors.learn_sizes(self.pipe, shapes)
+                doors.prove_sums(self._order, doors.value_shapes(self.pipe, env), self._proven)
                 found = self._bindings[key] = Bound(self, self.binder.bind(env, strides))
                 while len(self._bindings) > BINDINGS:
                     self._bindings.popitem(last=False)

@@ -10,7 +10,7 @@ from ..primitives.errors import LayoutError, ShapeMismatch
 from ..primitives.kernel import ArgSpec, Axis, Follow, IndexSpace
 from ..primitives.sizes import Size
 from ..primitives.storage import stored_as
-from . import checks
+from . import accumulators, checks
 from .indexing import Index
 
 BATCH = "cdefgh"  # names of the leading axes; their sizes are the same letters in upper case
@@ -98,6 +98,20 @@ class Gemm:
         if isinstance(a[-1], int) and isinstance(b[-2], int) and a[-1] != b[-2]:
             raise ShapeMismatch(f"a is {a} but b is {b}: a's columns must equal b's rows")
         return {}
+
+    def prove(self, step: str, operands: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise AccumulatorOverflow unless the true sums fit int32, whatever A holds."""
+        if self.real:
+            return
+        b, zero_point = operands["b"], operands.get("b_zero_point")
+        accumulators.prove(
+            step,
+            accumulators.shifted_range(self.a_dtype, operands.get("a_zero_point")),
+            b,
+            accumulators.shifted_range(self.b_dtype, zero_point),
+            zero_point,
+            shapes["a"][-1],
+        )
 
     def execute(self, ctx: Any) -> None:
         a, b, acc = ctx.read("a"), ctx.read("b"), ctx.write("acc")
