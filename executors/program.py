@@ -23,9 +23,15 @@ ZERO, ARENA, LOCAL, FIRST_EXTERNAL = 0, 1, 2, 3  # bases: absolute addresses, th
 
 
 @lru_cache(maxsize=1)
+def serial_address() -> int:
+    """The loop for one thread."""
+    return forge.entry(forge.Native(dispatch.SERIAL, raw=True), 1, ()).address
+
+
+@lru_cache(maxsize=1)
 def serial() -> Any:
     """The loop for one thread, as a ctypes function; a call releases the GIL."""
-    return _ENTRY(forge.entry(forge.Native(dispatch.SERIAL, raw=True), 1, ()).address)
+    return _ENTRY(serial_address())
 
 
 @lru_cache(maxsize=1)
@@ -35,9 +41,15 @@ def worker_address() -> int:
 
 
 @lru_cache(maxsize=1)
+def team_address() -> int:
+    """Runs several workers at once."""
+    return forge.entry(forge.Native(dispatch.TEAM, raw=True, parallel=True), 1, ()).address
+
+
+@lru_cache(maxsize=1)
 def team() -> Any:
-    """Runs several workers at once, as a ctypes function."""
-    return _ENTRY(forge.entry(forge.Native(dispatch.TEAM, raw=True, parallel=True), 1, ()).address)
+    """The same as a ctypes function."""
+    return _ENTRY(team_address())
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,8 @@ class RunMemory:
         self.bases[:] = 0
         self.bases[:, ARENA] = address_of(self.arena)
         self.bases[:, LOCAL] = address_of(self.local) + local * np.arange(workers)
-        self.progress = aligned_bytes(max(progress_words, 1) * 8, 64).view(np.int64)
+        self.progress = aligned_bytes(max(progress_words, dispatch.HEAD) * 8, 64).view(np.int64)
+        self.progress[:] = 0
         self.bases_address = address_of(self.bases)
         self.progress_address = address_of(self.progress)
         self.team = np.zeros(4, np.int64)
@@ -121,13 +134,18 @@ class RunMemory:
 
     def run(self, program: Program, parallel: bool) -> int:
         """Walk the program to its end; returns 0, or the status that a tile returned (see `failed`)."""
-        self.progress[:] = 0
-        function, first = (team(), self.team_address) if parallel else (serial(), self.bases_address)
-        while function(first, program.address, self.progress_address):
+        if parallel or self.progress[1]:
+            self.progress[:] = 0
+        while self.resume(program, parallel):
             if self.progress[1]:
                 return int(self.progress[1])
-            self.progress[0] = 0  # only paused: between two calls Python handles a pending signal
         return 0
+
+    def resume(self, program: Program, parallel: bool) -> int:
+        """Go on where the program stands; not 0 if it stopped again, by a status or to let Python see its signals."""
+        self.progress[0] = 0
+        function, first = (team(), self.team_address) if parallel else (serial(), self.bases_address)
+        return int(function(first, program.address, self.progress_address))
 
     def failed(self, program: Program) -> str:
         """The step whose tile returned a status."""

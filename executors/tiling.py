@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import OrderedDict
@@ -15,7 +14,9 @@ from ..primitives.context import ExecContext
 from ..primitives.errors import ArgumentError, KernelFailed, PipelineError, TileworkError
 from ..primitives.pipeline import Pipeline, Step, Value
 from . import inputs as doors
+from . import threads
 from .binding import Binder, Binding
+from .launcher import DONE, OTHERWISE, Launcher, usable
 from .lowering import Lowered, lower
 from .profile import Profile
 from .program import FIRST_EXTERNAL, Program, RunMemory
@@ -23,12 +24,9 @@ from .report import explain, profile
 from .tiles import choose, extents, facts_of, raise_status, run_whole
 
 Array = np.ndarray[Any, Any]
-log = logging.getLogger("tilework")
 
 BINDINGS = 16  # sets of sizes that a plan keeps laid out
 CONTEXTS = 16  # run contexts that a binding keeps for later runs
-_PID = os.getpid()
-_forked = False
 
 
 def default_threads() -> int:
@@ -122,6 +120,7 @@ class TilingPlan:
         self._order = pipe.order()
         self._proven: set[tuple[str, Any]] = set()
         self._has_state = bool(pipe.of_kind("state"))
+        self._fast: Bound | None = None
 
     def __repr__(self) -> str:
         return f"<plan of {self.pipe.name!r} on {self.executor!r}: {len(self.pipe.steps)} steps>"
@@ -153,10 +152,15 @@ class TilingPlan:
                     self._tapped[tap] = TilingPlan(self.pipe, self.executor, tap)
             return self._tapped[tap].run(inputs, out, self.state if state is None else state)
         given = inputs or {}
+        if self._fast is not None and state is None and not (self._fast.binding.parallel and threads.exclusive()):
+            results = self._run_fast(given, out)
+            if results is not None:
+                return results
         doors.check_names(given, self._wanted, "input") if given.keys() != self._wanted.keys() else None
         arrays = {name: doors.as_array(value, given[name]) for name, value in self._wanted.items()}
         if not self._has_state:
             bound = self.bound(arrays, out)
+            self._fast = bound if bound.fast else None
             return bound.run(arrays, bound.outputs(out, arrays), {})
         with self._lock:
             kept = self.state if state is None else state
@@ -165,6 +169,31 @@ class TilingPlan:
             results = bound.run(arrays, bound.outputs(out, arrays), states)
             kept.update(states)
             return results
+
+    def _run_fast(self, given: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array] | None:
+        """Run as the last time, if the arrays are as then; None where anything differs, and nothing has run."""
+        bound = self._fast
+        assert bound is not None
+        wanted, outputs = self._wanted, self._outputs
+        if len(given) != len(wanted) or (out is not None and not out.keys() <= outputs.keys()):
+            return None
+        try:
+            arrays = [given[name] for name in wanted]
+        except KeyError:
+            return None
+        results = {
+            name: out[name] if out is not None and name in out else np.empty(bound._shapes[name], bound._types[name])
+            for name in outputs
+        }
+        launcher = bound.launcher()
+        status = launcher.call(*arrays, *results.values())
+        if status:
+            if status == OTHERWISE:
+                bound.put_back(launcher)
+                return None
+            bound._finish(launcher)
+        bound.put_back(launcher)
+        return results
 
     def bind(
         self, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Any] | None = None
@@ -265,6 +294,7 @@ class Bound:
         self._shapes = {
             n: doors.stored_shape(v.dtype, binding.shapes[v.name]) for n, v in outputs.items() if v.dtype is not None
         }
+        self._types = {n: v.dtype.numpy for n, v in outputs.items() if v.dtype is not None}
         # Outputs that no kernel writes directly: they stand for an input or a constant, or are named twice.
         seen: dict[int, str] = {}
         self._copies: list[tuple[str, Value]] = []
@@ -275,6 +305,18 @@ class Bound:
             else:
                 seen[id(value)] = name
                 self._direct[value.name] = name
+        self.cost = sum(item.cost for item in binding.laid)
+        programs = [part for part in binding.parts if isinstance(part, Program)]
+        self.fast = (
+            len(binding.parts) == len(programs) == 1
+            and not self._copies
+            and not plan._has_state
+            and all(v.dtype is not None for v in plan._wanted.values())
+            and all(binding.placed[n].strides is None for n in self._names)
+            and usable()
+        )
+        self._program = programs[0] if programs else Program(())
+        self._launchers: list[Launcher] = []
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -314,9 +356,12 @@ class Bound:
         try:
             return self._pool.pop()
         except IndexError:
-            b = self.binding
-            workers = self.plan.executor.threads if b.parallel else 1
-            return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words)
+            return self._new_memory()
+
+    def _new_memory(self) -> RunMemory:
+        b = self.binding
+        workers = self.plan.executor.threads if b.parallel else 1
+        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words)
 
     def give_back(self, memory: RunMemory) -> None:
         if len(self._pool) < CONTEXTS:
@@ -328,6 +373,24 @@ class Bound:
             memory.bases[:, base] = arrays[name].__array_interface__["data"][0]
 
     # Running -----------------------------------------------------------------------------------------------------
+
+    def launcher(self) -> Launcher:
+        """A launcher that takes this binding's inputs and outputs, in order; only where `fast` holds."""
+        try:
+            return self._launchers.pop()
+        except IndexError:
+            pass
+        bases = dict(zip(self._names, self._bases, strict=True))
+        arrays = []
+        for name in [*self.plan._wanted, *(v.name for v in self.plan._outputs.values())]:
+            value, where = self._values[name], self.binding.placed[name]
+            assert value.dtype is not None
+            arrays.append((bases[name], value.dtype.numpy, where.shape, value.kind == "result"))
+        return Launcher(self._program, self._new_memory(), arrays, self.cost)
+
+    def put_back(self, launcher: Launcher) -> None:
+        if len(self._launchers) < CONTEXTS:
+            self._launchers.append(launcher)
 
     def run(self, arrays: Mapping[str, Any], results: dict[str, Array], states: dict[str, Array]) -> dict[str, Array]:
         """Run on checked arrays; fills `results`, and leaves in `states` what they become."""
@@ -357,30 +420,43 @@ class Bound:
         programs = [part for part in self.binding.parts if isinstance(part, Program)]
         copies = [(results[name], self._array(value, memory, external)) for name, value in self._copies]
         parallel = self._parallel()
+        if len(programs) == 1 and not copies and not (parallel and threads.exclusive()) and usable():
+            return self._launched(Launcher(programs[0], memory, (), self.cost), results, external)
 
         def call(keep: Any = (external, memory)) -> dict[str, Array]:
             for program in programs:
-                if memory.run(program, parallel):
-                    self._raise(program, memory)
+                self._run_program(program, memory)
             for target, source in copies:
                 np.copyto(target, source)
             return results
 
         return call
 
+    def _launched(self, launcher: Launcher, results: dict[str, Array], keep: Any) -> Callable[[], dict[str, Array]]:
+        launch = launcher.call
+
+        def call() -> dict[str, Array]:
+            if launch():
+                self._finish(launcher)
+            return results
+
+        call.__dict__["keep"] = keep
+        return call
+
+    def _finish(self, launcher: Launcher) -> None:
+        """Go on with a program that paused for Python's signals, or raise what a tile's status stands for."""
+        while launcher.memory.progress[1] == 0:
+            if launcher.call_again() == DONE:
+                return
+        self._raise(launcher.program, launcher.memory)
+
     def _parallel(self) -> bool:
-        global _forked
-        if not self.binding.parallel:
-            return False
-        if os.getpid() != _PID:
-            if not _forked:
-                _forked = True
-                log.warning("this process was forked after threads were started: tilework runs on one thread here")
-            return False
-        return True
+        return self.binding.parallel and threads.allowed()
 
     def _run_program(self, program: Program, memory: RunMemory) -> None:
-        if memory.run(program, self._parallel()):
+        with threads.region(self._parallel()) as parallel:
+            failed = memory.run(program, parallel)
+        if failed:
             self._raise(program, memory)
 
     def _raise(self, program: Program, memory: RunMemory) -> None:

@@ -90,6 +90,17 @@ def address_of(typingctx: Any, pointer: Any) -> Any:
 
 
 @intrinsic
+def call_object(typingctx: Any, address: Any, argument: Any) -> Any:
+    """Call the C function at an address with one word; returns a word."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        return builder.call(builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer()), [args[1]])
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
 def relax(typingctx: Any) -> Any:
     """Tell the processor that this is a waiting loop."""
 
@@ -161,10 +172,11 @@ def entry(bases, program, progress):
     return types.int32(0)
 """
 
-# serial(bases, program, progress): the same on one thread, without atomic operations.
-SERIAL = f"""
+# serial(bases, program, progress): the same on one thread, without atomic operations. Where it stops is kept in words
+# 4 (stage) and 5 (tile) of the head, which are 0 again when it is done: nothing has to be cleared between runs.
+SERIAL = f'''
 from numba import types
-from {PACKAGE}.kernels.dispatch import load, store, ticks, address_of
+from {PACKAGE}.kernels.dispatch import address_of, load, store, ticks
 from {PACKAGE}.kernels.entry import call_entry
 
 
@@ -172,11 +184,11 @@ def entry(bases, program, progress):
     start = ticks()
     head = address_of(progress)
     stages, stage_table, row_table, fix_table, local = program[0], program[1], program[2], program[3], program[4]
-    for stage in range(stages):
+    first_tile = load(head, 5)
+    for stage in range(load(head, 4), stages):
         at = stage_table + {8 * STAGE} * stage
         tiles, first_row, rows, first_fix, fixes = load(at, 0), load(at, 1), load(at, 2), load(at, 3), load(at, 4)
-        counter = head + {8 * HEAD} + {8 * PROGRESS} * stage
-        for tile in range(load(counter, 0), tiles):
+        for tile in range(first_tile, tiles):
             for n in range(first_fix, first_fix + fixes):
                 fix = fix_table + {8 * FIX} * n
                 bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
@@ -187,12 +199,95 @@ def entry(bases, program, progress):
                     store(head, 1, status)
                     store(head, 2, n)
                     store(head, 3, tile)
+                    store(head, 4, 0)
+                    store(head, 5, 0)
                     return types.int32(1)
-            store(counter, 0, tile + 1)
             if ticks() - start > {TICKS}:
+                store(head, 4, stage)
+                store(head, 5, tile + 1)
                 return types.int32(1)
+        first_tile = 0
+    store(head, 4, 0)
+    store(head, 5, 0)
     return types.int32(0)
-"""
+'''
+
+# Words of a launcher's block, which is the payload of a bytes object.
+LAUNCHER = (
+    "loop",  # address of the loop: serial, or team
+    "first",  # its first argument: the bases, or the team
+    "bases",
+    "workers",  # how many tables of bases there are
+    "pitch",  # words from one table to the next
+    "clear",  # words of progress that a run begins with as zeros
+    "program",
+    "progress",
+    "from_long",  # PyLong_FromLong
+    "save_thread",  # PyEval_SaveThread, 0 to keep the GIL
+    "restore_thread",
+    "arrays",  # how many arrays a call takes; per array: base, descr, rank, writable, bytes, sizes, strides
+    "array_type",  # numpy.ndarray
+)
+W = {name: n for n, name in enumerate(LAUNCHER)}
+DONE, STOPPED, OTHERWISE = 0, 1, 2  # what a launcher returns; OTHERWISE: nothing ran, check the arrays in Python
+
+# launch(self, args, nargs): a built-in function of Python, called with arrays. It checks that they are what the program
+# was laid out for, enters their addresses and runs it: what costs microseconds in Python costs nanoseconds here.
+LAUNCH = f'''
+from numba import njit
+from {PACKAGE}.kernels.dispatch import call_object, load, store
+from {PACKAGE}.kernels.entry import call_entry_at
+
+PAYLOAD = 32  # bytes from a bytes object to its content
+DATA, RANK, SIZES, STRIDES, DESCR, FLAGS = 2, 3, 4, 5, 7, 8  # words of an array object
+WRITEABLE = 0x0400
+
+
+@njit(error_model="numpy")
+def accepted(block, args, count, kind, bases, workers, pitch):
+    at = block + {8 * len(LAUNCHER)}
+    for n in range(count):
+        array = load(args, n)
+        rank = load(at, 2)
+        if load(array, 1) != kind or load(array, DESCR) != load(at, 1) or load(array, RANK) & 0xFFFFFFFF != rank:
+            return False
+        if load(at, 3) and not load(array, FLAGS) & WRITEABLE:
+            return False
+        sizes, strides = load(array, SIZES), load(array, STRIDES)
+        for d in range(rank):
+            if load(sizes, d) != load(at, 5 + d) or load(strides, d) != load(at, 5 + rank + d):
+                return False
+        data, last = load(array, DATA), load(array, DATA) + load(at, 4)
+        if load(at, 3):
+            other = block + {8 * len(LAUNCHER)}
+            for m in range(count):
+                if m != n and data < load(load(args, m), DATA) + load(other, 4) and load(load(args, m), DATA) < last:
+                    return False
+                other += 8 * (5 + 2 * load(other, 2))
+        for worker in range(workers):
+            store(bases, load(at, 0) + worker * pitch, data)
+        at += 8 * (5 + 2 * rank)
+    return True
+
+
+def entry(me, args, nargs):
+    block = me + PAYLOAD
+    bases, progress, make = load(block, {W["bases"]}), load(block, {W["progress"]}), load(block, {W["from_long"]})
+    if nargs != load(block, {W["arrays"]}):
+        return call_object(make, {OTHERWISE})
+    workers, pitch = load(block, {W["workers"]}), load(block, {W["pitch"]})
+    if nargs and not accepted(block, args, nargs, load(block, {W["array_type"]}), bases, workers, pitch):
+        return call_object(make, {OTHERWISE})
+    save, state = load(block, {W["save_thread"]}), 0
+    if save:
+        state = call_object(save, 0)
+    for n in range(load(block, {W["clear"]})):
+        store(progress, n, 0)
+    status = call_entry_at(load(block, {W["loop"]}), load(block, {W["first"]}), load(block, {W["program"]}), progress)
+    if save:
+        call_object(load(block, {W["restore_thread"]}), state)
+    return call_object(make, status)
+'''
 
 # team(bases, program, progress): ranges[0] workers at once, each with its own row of the bases table.
 TEAM = f"""

@@ -25,6 +25,7 @@ from numba.np.arrayobj import make_array, populate_array
 from ..primitives import dtypes
 
 SIGNATURE = types.int32(types.CPointer(types.int64), types.CPointer(types.int64), types.CPointer(types.int64))
+BUILTIN = types.int64(types.int64, types.int64, types.int64)
 
 # What Numba sees of a stored element. Floats that it cannot compute with arrive as their bit patterns.
 _NUMBA = {
