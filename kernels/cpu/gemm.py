@@ -47,6 +47,7 @@ NAMES = (
     "terms",  # rows.ROW_ZERO + rows.ROW_SUM: which factors rows have
     "signed_a",  # whether A's bytes are s8: row sums
     "a_shift",  # what storing A adds to its zero points
+    "own",  # whether the output is too large for L2 (microkernel.ARGUMENTS)
 )
 WORDS = PARAMETERS + len(NAMES)
 WORK = 2048  # bytes at the start of scratch: the ranges that a prepare or finish entry gets, and room for its rows
@@ -64,6 +65,7 @@ def gemm_entry(bases, block, ranges):
     constants = bases[block[16]] + block[17]
     work = bases[block[34]] + block[35]
     mr, nr, steps, item, mc, kc, copied = block[45], block[46], block[48], block[49], block[51], block[52], block[53]
+    own = block[58]
     whole = kc == steps
     tail = 0 if copied else block[3] & 3  # bytes of K after the last whole step, where rows are read in place
     factors = work + WORK
@@ -102,7 +104,7 @@ def gemm_entry(bases, block, ranges):
                     call(
                         get_s64(table, tall - 1), a_rows + r * a_step + 4 * done, a_step,
                         now - (1 if rest else 0), rest, packed + 4 * col * steps + done * pitch, pitch, c, c_step,
-                        constants + CONSTANTS_SIZE + 4 * col, block[50], factors + 8 * r, constants, valid, 1, 0,
+                        constants + CONSTANTS_SIZE + 4 * col, block[50], factors + 8 * r, constants, valid, 1, 0, own,
                     )  # fmt: skip
                     r += tall
                     if finish and ends and (whole or r == rows):

@@ -17,6 +17,7 @@ from .microkernel import Tile
 from .packing import PanelLayout, shift_of_a, shift_of_b
 
 L2_FOR_A = 384 * 1024  # bytes of A that one pass over the panels keeps in L2
+L2_FOR_OUTPUT = 896 * 1024  # bytes of output from which its lines are asked for ahead of time
 PANEL_LIMIT = 1024 * 1024  # bytes of a panel of B beyond which K is split
 K_SPLIT = 512 * 1024  # bytes of a panel that one pass then reads
 
@@ -229,6 +230,7 @@ class Plan:
             "terms": terms,
             "signed_a": int(signed),
             "a_shift": self.a_shift,
+            "own": int(self.out_item * M * self.N >= L2_FOR_OUTPUT),
         }
         return [words[name] for name in gemm.NAMES]
 

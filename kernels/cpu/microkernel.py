@@ -40,10 +40,8 @@ ARGUMENTS = (
     "valid",  # how many columns are stored, where the tile is masked
     "segments",  # how often `steps` repeats
     "stride",  # bytes from one segment of A to the next
+    "own",  # not 0: ask for the output's cache lines before the sum, so that the stores find them
 )
-
-# Steps of K beyond which a tile asks for its output's lines ahead of time; below, stores are the limit, and it costs.
-OWN_STEPS = 32
 
 
 @dataclass(frozen=True)
@@ -91,15 +89,8 @@ class Tile:
         return n
 
 
-State = tuple[list[Any], Any, list[Any]]
-
-
 class _Builder(Emitter):
-    """The body of one tile. Loop state is the steps left, addresses in A, the address in B, and accumulators.
-
-    Every third row of A has an address of its own; the two after it are reached with the index registers of x86's
-    addressing. One address alone costs an add a row and step: 10 % at the avx2 level.
-    """
+    """The body of one tile. Loop state is (remaining, address in A, address in B, accumulators)."""
 
     def __init__(self, tile: Tile, made: Any):
         super().__init__(ir.IRBuilder(made.append_basic_block("entry")))
@@ -115,15 +106,13 @@ class _Builder(Emitter):
 
     def build(self) -> None:
         arg, tile = self.arg, self.tile
-        start = [arg["a"]]
-        for _ in range(3, tile.rows, 3):
-            start.append(self.b.add(start[-1], self.b.mul(arg["lda"], self.i64(3))))
+        start = arg["a"]
         if tile.addressing == "table":
             entries = [self.load(self.offset(arg["lda"], 4 * i), I32, 4) for i in range(tile.rows)]
             self.offsets = [self.b.add(arg["a"], self.b.sext(x, I64)) for x in entries]
-            start = [self.i64(0)]
+            start = self.i64(0)
         if tile.store in ("s32", "f32") and not tile.resume:
-            with self.b.if_then(self.b.icmp_unsigned(">", arg["steps"], self.i64(OWN_STEPS))):
+            with self.b.if_then(self.b.icmp_unsigned("!=", arg["own"], self.i64(0))):
                 self.own_output()
         zero = self.constant(self.kind, 0)
         accs = self.first() + [zero] * (self.size * (tile.unroll - 1))
@@ -152,7 +141,7 @@ class _Builder(Emitter):
         return columns * self.tile.rows
 
     def own_output(self) -> None:
-        """Ask for the output's cache lines while the sum is computed, so that the stores find them: 2 to 4 %."""
+        """Ask for the output's cache lines. Worth 2 to 4 % where they are not in L2, and costs 1 % where they are."""
         for row in self.row_addresses(self.arg["c"], self.arg["ldc"]):
             for line in range(0, 4 * self.lanes * self.tile.vectors, 64):
                 self.prefetch(self.offset(row, line), write=True)
@@ -163,15 +152,10 @@ class _Builder(Emitter):
             addresses.append(self.b.add(addresses[-1], step))
         return addresses
 
-    def a_rows(self, ka: list[Any]) -> list[Any]:
+    def a_rows(self, ka: Any) -> list[Any]:
         if self.offsets:
-            return [self.b.add(row, ka[0]) for row in self.offsets]
-        twice = self.b.shl(self.arg["lda"], self.i64(1))
-        rows = [(at, self.b.add(at, self.arg["lda"]), self.b.add(at, twice)) for at in ka]
-        return [row for three in rows for row in three][: self.tile.rows]
-
-    def forward(self, ka: list[Any], n: Any) -> list[Any]:
-        return [self.b.add(at, n) for at in ka]
+            return [self.b.add(row, ka) for row in self.offsets]
+        return self.row_addresses(ka, self.arg["lda"])
 
     def flipped(self, value: Any) -> Any:
         if not self.tile.flip_a:
@@ -189,12 +173,12 @@ class _Builder(Emitter):
         n = self.tile.vectors
         return [self.dot.emit(self, accs[i * n + j], a[i], b[j]) for i in range(len(a)) for j in range(n)]
 
-    def step(self, ka: list[Any], pb: Any, accs: list[Any]) -> list[Any]:
+    def step(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
         b = self.b_vectors(pb)
         a = [self.flipped(self.splat(self.load(row, I32, 1), self.lanes)) for row in self.a_rows(ka)]
         return self.multiply(accs, a, b)
 
-    def four_steps(self, ka: list[Any], pb: Any, accs: list[Any]) -> list[Any]:
+    def four_steps(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
         """16 bytes of each row at once; every step broadcasts one lane of them.
 
         One vector of B at a time: 24 accumulators, 6 rows and one vector fit 32 registers.
@@ -210,41 +194,40 @@ class _Builder(Emitter):
             pb = self.b.add(pb, self.arg["pitch"])
         return accs
 
-    def segment(self, ka: list[Any], pb: Any, accs: list[Any]) -> State:
+    def segment(self, ka: Any, pb: Any, accs: list[Any]) -> tuple[Any, Any, list[Any]]:
         steps, unroll = self.arg["steps"], 4 if self.dot.by_lane else self.tile.unroll
         if unroll == 1:
             return self.loop(steps, 1, ka, pb, accs)
         ka, pb, accs = self.guarded(self.b.udiv(steps, self.i64(unroll)), unroll, ka, pb, accs)
         return self.guarded(self.b.urem(steps, self.i64(unroll)), 1, ka, pb, accs)
 
-    def loop(self, count: Any, unroll: int, ka: list[Any], pb: Any, accs: list[Any]) -> State:
+    def loop(self, count: Any, unroll: int, ka: Any, pb: Any, accs: list[Any]) -> tuple[Any, Any, list[Any]]:
         """`count` times (at least once) `unroll` steps."""
         before = self.b.block
         body, end = self.function.append_basic_block("steps"), self.function.append_basic_block("summed")
         self.b.branch(body)
         self.b.position_at_end(body)
-        n = len(ka)
-        state = [count, pb, *ka, *accs]
+        state = [count, ka, pb, *accs]
         phis = [self.b.phi(x.type) for x in state]
         for phi, x in zip(phis, state, strict=True):
             phi.add_incoming(x, before)
-        left, pb, ka, now = phis[0], phis[1], phis[2 : 2 + n], phis[2 + n :]
+        left, ka, pb, now = phis[0], phis[1], phis[2], list(phis[3:])
         if unroll == 4 and self.dot.by_lane:
             now = self.four_steps(ka, pb, now)
         else:
             at = pb
             for u in range(unroll):
                 own = slice(u * self.size, (u + 1) * self.size)
-                now[own] = self.step(self.forward(ka, self.i64(4 * u)) if u else ka, at, now[own])
+                now[own] = self.step(self.offset(ka, 4 * u), at, now[own])
                 at = self.b.add(at, self.arg["pitch"]) if u + 1 < unroll else at
         left = self.b.sub(left, self.i64(1))
         pitch = self.b.mul(self.arg["pitch"], self.i64(unroll)) if unroll > 1 else self.arg["pitch"]
-        after = [left, self.b.add(pb, pitch), *self.forward(ka, self.i64(4 * unroll)), *now]
+        after = [left, self.offset(ka, 4 * unroll), self.b.add(pb, pitch), *now]
         for phi, x in zip(phis, after, strict=True):
             phi.add_incoming(x, self.b.block)
         self.b.cbranch(self.b.icmp_unsigned("!=", left, self.i64(0)), body, end)
         self.b.position_at_end(end)
-        return after[2 : 2 + n], after[1], now
+        return after[1], after[2], now
 
     def when(self, condition: Any, state: list[Any], body: Callable[[], list[Any]]) -> list[Any]:
         """What body() makes of the state where the condition holds, else the state."""
@@ -264,23 +247,22 @@ class _Builder(Emitter):
             phis.append(phi)
         return phis
 
-    def guarded(self, count: Any, unroll: int, ka: list[Any], pb: Any, accs: list[Any]) -> State:
+    def guarded(self, count: Any, unroll: int, ka: Any, pb: Any, accs: list[Any]) -> tuple[Any, Any, list[Any]]:
         def body() -> list[Any]:
             a, b, now = self.loop(count, unroll, ka, pb, accs)
-            return [b, *a, *now]
+            return [a, b, *now]
 
-        n = len(ka)
-        made = self.when(self.b.icmp_unsigned("!=", count, self.i64(0)), [pb, *ka, *accs], body)
-        return made[1 : 1 + n], made[0], made[1 + n :]
+        made = self.when(self.b.icmp_unsigned("!=", count, self.i64(0)), [ka, pb, *accs], body)
+        return made[0], made[1], made[2:]
 
-    def tail(self, ka: list[Any], pb: Any, accs: list[Any]) -> list[Any]:
+    def tail(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
         """The last 1 to 3 bytes of K: the row's last 4 bytes, shifted, so that nothing past the row is read."""
         if self.dot.group != 4:
             return accs
         tail = self.arg["tail"]
 
         def body() -> list[Any]:
-            back = self.forward(ka, self.b.sub(tail, self.i64(4)))
+            back = self.b.sub(ka, self.b.sub(self.i64(4), tail))
             bits = self.b.sub(ir.Constant(I32, 32), self.b.shl(self.b.trunc(tail, I32), ir.Constant(I32, 3)))
             a = [
                 self.flipped(self.splat(self.b.lshr(self.load(row, I32, 1), bits), self.lanes))
@@ -291,19 +273,18 @@ class _Builder(Emitter):
 
         return self.when(self.b.icmp_unsigned("!=", tail, self.i64(0)), accs, body)
 
-    def loop_over_segments(self, ka: list[Any], accs: list[Any]) -> list[Any]:
+    def loop_over_segments(self, ka: Any, accs: list[Any]) -> list[Any]:
         before = self.b.block
         body, end = self.function.append_basic_block("segment"), self.function.append_basic_block("last")
         self.b.branch(body)
         self.b.position_at_end(body)
-        n = len(ka)
-        state = [self.arg["segments"], self.arg["b"], *ka, *accs]
+        state = [self.arg["segments"], ka, self.arg["b"], *accs]
         phis = [self.b.phi(x.type) for x in state]
         for phi, x in zip(phis, state, strict=True):
             phi.add_incoming(x, before)
-        _, pb, now = self.segment(phis[2 : 2 + n], phis[1], phis[2 + n :])
+        _, pb, now = self.segment(phis[1], phis[2], phis[3:])
         left = self.b.sub(phis[0], self.i64(1))
-        after = [left, pb, *self.forward(phis[2 : 2 + n], self.arg["stride"]), *now]
+        after = [left, self.b.add(phis[1], self.arg["stride"]), pb, *now]
         for phi, x in zip(phis, after, strict=True):
             phi.add_incoming(x, self.b.block)
         self.b.cbranch(self.b.icmp_unsigned("!=", left, self.i64(0)), body, end)

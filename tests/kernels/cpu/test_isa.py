@@ -4,9 +4,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
+from tilework.kernels import forge
 from tilework.kernels.cpu import gemm_plan, isa
 from tilework.primitives.errors import ArgumentError
 
@@ -56,7 +58,8 @@ def test_the_environment_forces_a_level(monkeypatch):
 
 def assembly(level, store="s32"):
     family = gemm_plan.plan(64, 64, "u8", "s8", store, level=isa.select(level)).family
-    entry = gemm_plan.forge._compile(family.source() + f"# {os.getpid()}", {}, False)
+    fresh = f"{family.source()}# compiled, not loaded: {os.getpid()} {time.time_ns()}\n"
+    entry = forge.entry(forge.Native(fresh, raw=True), 0, ())
     return entry.keep.get_asm_str()
 
 
