@@ -50,7 +50,11 @@ def _object_word(x: object, n: int) -> int:
 @lru_cache(maxsize=1)
 def usable() -> bool:
     """Whether objects lie in memory as the launcher's code expects: CPython with the GIL, 64 bits, NumPy's arrays."""
-    if sys.implementation.name != "cpython" or sys.maxsize < 2**62 or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if (
+        sys.implementation.name != "cpython"
+        or sys.maxsize < 2**62
+        or not getattr(sys, "_is_gil_enabled", lambda: True)()
+    ):
         return False
     if object.__basicsize__ != 16 or forge.jit_disabled():
         return False
@@ -108,7 +112,15 @@ class Launcher:
         for base, dtype, shape, writable in arrays:
             sample = np.broadcast_to(np.empty((), dtype), shape)
             strides = np.empty(shape, dtype).strides if 0 in shape else _contiguous(shape, sample.itemsize)
-            block += [base, id(np.dtype(dtype)), len(shape), int(writable), sample.size * sample.itemsize, *shape, *strides]
+            block += [
+                base,
+                id(np.dtype(dtype)),
+                len(shape),
+                int(writable),
+                sample.size * sample.itemsize,
+                *shape,
+                *strides,
+            ]
         self._keep = (np.array(block, np.int64).tobytes(), memory, program)
         self.call = _builtin(self._keep[0])
 

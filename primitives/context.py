@@ -184,7 +184,7 @@ class ExecContext:
             )
             if same and reader in step.specs[writer].in_place:
                 continue
-            if np.shares_memory(array, borrowed, max_work=10_000) if array.size < 10_000_000 else True:
+            if array.size >= 10_000_000 or np.shares_memory(array, borrowed, max_work=10_000):  # type: ignore[arg-type]
                 raise AliasError(
                     f"{step.name!r} has slots {reader!r} (read) and {writer!r} (written) in the same memory; "
                     f"give the output memory of its own"

@@ -140,15 +140,17 @@ class Pipeline:
         if dtype == "function":
             return self._declare(name, None, (), "argument")
         if dtype == "shape":
-            return self._declare(name, dtypes.get("s64"), tuple(shape) or (f"{name}_rank",), "argument")
+            return self._declare(name, dtypes.get("s64"), tuple(shape) or (_size_name(name),), "argument")
         return self._declare(name, dtypes.get(dtype), shape, "argument", axes)
 
     def state(
         self, name: str, dtype: str | DType, shape: Iterable[SizeLike], initial: Any = 0, axes: str | None = None
     ) -> Value:
         """What lives from run to run. It starts as `initial` and changes by `update` or by a kernel's update slot."""
-        value = self._declare(name, dtypes.get(dtype), shape, "state", axes)
-        value.data = np.asarray(initial)
+        sizes = tuple(size(x) for x in shape)
+        data = initial_of(initial, dtypes.get(dtype), sizes, f"the initial value of state {name!r}")
+        value = self._declare(name, dtypes.get(dtype), sizes, "state", axes)
+        value.data = data
         return value
 
     def buffer(self, name: str, dtype: str | DType, shape: Iterable[SizeLike], axes: str | None = None) -> Value:
@@ -174,7 +176,8 @@ class Pipeline:
                 raise ShapeMismatch(f"{kind} {name!r} has shape {show(sizes)}; sizes are 0 or more")
         if axes is not None and (len(axes) != len(sizes) or len(set(axes)) != len(axes)):
             raise LayoutError(
-                f"{kind} {name!r} has axes {axes!r} for shape {show(sizes)}; one distinct letter per dimension is needed"
+                f"{kind} {name!r} has axes {axes!r} for shape {show(sizes)}; "
+                f"one distinct letter per dimension is needed"
             )
         if quant is not None and all(isinstance(x, int) for x in sizes):
             quant.validate_for(tuple(int(x) for x in sizes))
@@ -197,6 +200,15 @@ class Pipeline:
         `buffer` without a writer, or a state at an update slot. Returns the written value, or a tuple of them in the
         order of the signature.
         """
+        before = set(self.values)
+        try:
+            return self._add(kernel, step_name, operands)
+        except BaseException:
+            for name in self.values.keys() - before:  # constants of a step that was refused
+                del self.values[name]
+            raise
+
+    def _add(self, kernel: Kernel, step_name: str | None, operands: Mapping[str, Any]) -> Any:
         specs = signature(kernel)
         slots = {spec.slot: spec for spec in specs}
         name = step_name or self._step_name(kernel.name)
@@ -258,14 +270,16 @@ class Pipeline:
             value = self._declare(self._fresh(f"{step}.{spec.slot}"), None, (), "constant")
             value.data = given
             return value
-        array = np.asarray(given)
+        array = given if isinstance(given, (bool, int, float)) else np.asarray(given)
         if isinstance(given, (bool, int, float)) and isinstance(spec.dtype, str) and not spec.dtype.startswith("="):
-            array = _number(given, dtypes.get(spec.dtype), f"slot {spec.slot!r} of {step!r}")
+            array = number(given, dtypes.get(spec.dtype), f"slot {spec.slot!r} of {step!r}")
         return self.constant(self._fresh(f"{step}.{spec.slot}"), array)
 
     def _check_writable(self, value: Value, spec: ArgSpec, step: Step) -> None:
         where = f"step {step.name!r} writes {value.name!r} at slot {spec.slot!r}"
         if value.kind == "state" and spec.access == "update":
+            if value.name in self.updates:
+                raise PipelineError(f"{where}, but update(...) gives it a new value already; a state has one writer")
             return
         if value.kind in ("constant", "input", "argument", "state"):
             raise PipelineError(
@@ -371,12 +385,15 @@ class Pipeline:
             return source.dtype
         if not isinstance(spec.dtype, str):
             raise PipelineError(
-                f"slot {spec.slot!r} of {step.name!r} is written with dtype {spec.dtype!r}; a written slot has one dtype"
+                f"slot {spec.slot!r} of {step.name!r} is written with dtype {spec.dtype!r}; "
+                f"a written slot has one dtype"
             )
         return dtypes.get(spec.dtype)
 
     def _check_acyclic(self, step: Step) -> None:
-        targets = {id(value) for value in step.outputs.values() if value.kind != "state"}
+        targets = {id(value) for value in step.outputs.values() if value.kind == "buffer"}  # a new value has no readers
+        if not targets:
+            return
         seen: set[int] = set()
         stack = [(value, [value.name]) for value in step.inputs.values()]
         while stack:
@@ -397,6 +414,8 @@ class Pipeline:
         """Name a value as a result of the pipeline."""
         if not isinstance(value, Value) or value.pipeline is not self:
             raise PipelineError(f"output {name!r} is {value!r}; it must be a value of pipeline {self.name!r}")
+        if not isinstance(name, str) or not name:
+            raise PipelineError(f"an output needs a name, not {name!r}")
         if name in self.outputs:
             raise PipelineError(f"the name {name!r} is taken: it is the output {self.outputs[name]!r}")
         if value.dtype is None:
@@ -405,8 +424,13 @@ class Pipeline:
 
     def update(self, state: Value, value: Value) -> None:
         """After a run, the state becomes `value` (same type and sizes)."""
-        if state.kind != "state" or state.pipeline is not self:
+        if not isinstance(state, Value) or state.kind != "state" or state.pipeline is not self:
             raise PipelineError(f"{state!r} is not a state of {self.name!r}; declare it with pipe.state(...)")
+        if not isinstance(value, Value) or value.pipeline is not self:
+            raise PipelineError(f"state {state.name!r} is updated by {value!r}; a value of {self.name!r} is needed")
+        writer = next((s.name for s in self.steps if state in s.outputs.values()), None)
+        if writer is not None:
+            raise PipelineError(f"state {state.name!r} is written already, by {writer!r}; a value has one writer")
         if state.name in self.updates:
             raise PipelineError(f"state {state.name!r} is updated already, by {self.updates[state.name].name!r}")
         if value.dtype != state.dtype:
@@ -440,14 +464,19 @@ class Pipeline:
         return {name: value for name, value in self.values.items() if value.kind == kind}
 
     def order(self) -> list[Step]:
-        """The steps in topological order; among those that are ready, the one added first comes first."""
+        """The steps in topological order; among those that are ready, the one added first comes first.
+
+        Raises PipelineError for steps that wait for each other, by way of a buffer or a state.
+        """
+        states = any(v.kind == "state" for s in self.steps for v in s.outputs.values())
         index = {id(step): n for n, step in enumerate(self.steps)}
         waiting: dict[int, int] = {}
         readers: dict[int, list[int]] = {n: [] for n in range(len(self.steps))}
         for n, step in enumerate(self.steps):
             before = {index[id(v.producer[0])] for v in step.inputs.values() if v.producer is not None}
             before.discard(n)
-            before |= {m for m, other in enumerate(self.steps[:n]) if self._touch_same_state(other, step)}
+            if states:
+                before |= {m for m, other in enumerate(self.steps[:n]) if self._touch_same_state(other, step)}
             waiting[n] = len(before)
             for m in before:
                 readers[m].append(n)
@@ -461,6 +490,12 @@ class Pipeline:
                 waiting[m] -= 1
                 if waiting[m] == 0:
                     heapq.heappush(ready, m)
+        if len(done) < len(self.steps):
+            stuck = [step.name for n, step in enumerate(self.steps) if waiting[n]]
+            raise PipelineError(
+                f"steps {', '.join(stuck)} wait for each other: a state's readers and writers run in the order in "
+                f"which they were added; add the step that writes a buffer before those that read it"
+            )
         return done
 
     @staticmethod
@@ -492,7 +527,8 @@ class Pipeline:
         for left, right, where in self.constraints:
             if evaluate(left, env) != evaluate(right, env):
                 raise ShapeMismatch(
-                    f"{where}: {left} is {evaluate(left, env)} and {right} is {evaluate(right, env)}; they must be equal"
+                    f"{where}: {left} is {evaluate(left, env)} and {right} is {evaluate(right, env)}; "
+                    f"they must be equal"
                 )
 
     # Putting it into another -------------------------------------------------------------------------------------
@@ -503,8 +539,9 @@ class Pipeline:
         Its inputs and arguments are the keywords; its constants, states and steps are copied under `prefix`.
         Returns its output, or {name: value} where it has several.
         """
+        if other is self:
+            raise PipelineError(f"pipeline {self.name!r} cannot be a part of itself")
         other.validate()
-        prefix = prefix or self._fresh(other.name)
         wanted = {**other.of_kind("input"), **other.of_kind("argument")}
         for name in bindings:
             if name not in wanted:
@@ -513,26 +550,54 @@ class Pipeline:
                 )
         for name in wanted:
             if name not in bindings:
-                raise PipelineError(f"pipeline {other.name!r} lacks its input {name!r}")
+                raise PipelineError(f"pipeline {other.name!r} lacks its input {name!r} ({wanted[name]!r})")
+        prefix = self._prefix(other.name) if prefix is None else prefix
+        kept = dict(self.values), list(self.steps), dict(self.updates), list(self.constraints)
+        try:
+            return self._copy_in(other, prefix, {name: bindings[name] for name in wanted}, wanted)
+        except BaseException:
+            self.values, self.steps, self.updates, self.constraints = kept
+            raise
+
+    def _prefix(self, stem: str) -> str:
+        taken = [*self.values, *(step.name for step in self.steps)]
+        n = 0
+        while any(name.startswith(f"{stem}_{n}.") for name in taken):
+            n += 1
+        return f"{stem}_{n}"
+
+    def _copy_in(self, other: Pipeline, prefix: str, bindings: dict[str, Any], wanted: dict[str, Value]) -> Any:
         env: dict[str, Any] = {}
         new: dict[int, Value] = {}
         constraints: list[tuple[int | Size, int | Size, str]] = []
         for name, value in wanted.items():
+            where = f"input {name!r} of {other.name!r}"
             given = bindings[name]
-            if not isinstance(given, Value):
-                given = self.constant(self._fresh(f"{prefix}.{name}"), np.asarray(given))
-            if given.dtype != value.dtype:
-                raise DTypeMismatch(
-                    f"input {name!r} of {other.name!r} is {value.dtype}, but {given.name!r} is {given.dtype}"
-                )
-            _match(value.shape, given.shape, env, f"input {name!r} of {other.name!r}", constraints)
+            if isinstance(given, Value):
+                if given.pipeline is not self:
+                    raise PipelineError(f"{where} is {given!r} of another pipeline; a value of {self.name!r} is needed")
+            elif value.dtype is None:
+                given = self._declare(f"{prefix}.{name}", None, (), "constant")
+                given.data = bindings[name]
+            else:
+                plain = isinstance(given, (bool, int, float))
+                given = self.constant(f"{prefix}.{name}", number(given, value.dtype, where) if plain else given)
+            no_function = given.dtype is None and given.kind == "constant" and not callable(given.data)
+            if given.dtype != value.dtype or no_function:
+                raise DTypeMismatch(f"{where} is {value.dtype or 'a function'}, but {given.name!r} is {given.dtype}")
             new[id(value)] = given
+        for found in ([], constraints):  # as in _check_operands: the first round learns names, the second checks them
+            for name, value in wanted.items():
+                _match(value.shape, new[id(value)].shape, env, f"input {name!r} of {other.name!r}", found)
+        unknown = {n for value in other.values.values() for x in value.shape for n in names(x)} - env.keys()
+        if unknown:
+            raise PipelineError(
+                f"sizes {', '.join(sorted(unknown))} of {other.name!r} cannot be told from its inputs' shapes here"
+            )
         for value in other.values.values():
             if value.kind in ("constant", "state", "buffer"):
                 copy = self._declare(
-                    self._fresh(f"{prefix}.{value.name}")
-                    if f"{prefix}.{value.name}" in self.values
-                    else f"{prefix}.{value.name}",
+                    f"{prefix}.{value.name}",
                     value.dtype,
                     [substitute(x, env) for x in value.shape],
                     value.kind,
@@ -599,13 +664,51 @@ def _asked(spec: ArgSpec) -> str:
     return f"{dtype} {show(spec.shape)}" if spec.shape is not None else dtype  # type: ignore[arg-type]
 
 
-def _number(given: bool | int | float, dtype: DType, where: str) -> np.ndarray[Any, Any]:
-    """A Python number as the type that a slot takes, exactly or not at all (float rounding to the type excepted)."""
+def number(given: bool | int | float, dtype: DType, where: str) -> np.ndarray[Any, Any]:
+    """A Python number as the type that `where` takes: exactly, but that a float is rounded to the type.
+
+    Raises DTypeMismatch for an integer out of range, a fraction or NaN for an integer type, and a float too large.
+    """
     if dtype.kind in ("uint", "int", "bool"):
-        if int(given) != given or not dtype.min <= given <= dtype.max:
+        if given != given or given in (float("inf"), float("-inf")) or int(given) != given:
+            raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}), not {given!r}")
+        if not dtype.min <= given <= dtype.max:
             raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}), not {given!r}")
         return np.asarray(int(given), dtype.numpy)
-    return np.asarray(given).astype(dtype.numpy)
+    try:
+        exact = np.float64(given)
+    except OverflowError:
+        raise DTypeMismatch(f"{where} takes {dtype}; {given!r} is too large for it") from None
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        found = np.asarray(exact).astype(dtype.numpy)
+        if np.isfinite(exact) and not np.isfinite(found.astype(np.float64)):
+            raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}); {given!r} is too large for it")
+    return found
+
+
+def initial_of(given: Any, dtype: DType, shape: Shape, where: str) -> np.ndarray[Any, Any]:
+    """A read-only copy of what a state starts as: a number, or an array of its type that broadcasts to its shape."""
+    if isinstance(given, Buffer):
+        given = given.numpy()
+    data = number(given, dtype, where) if isinstance(given, (bool, int, float)) else np.array(given)
+    if data.dtype != dtype.numpy:
+        raise DTypeMismatch(f"{where} is {data.dtype}, but the state is {dtype}; cast it with .astype()")
+    stored = shape
+    if shape and isinstance(shape[-1], int):
+        stored = (*shape[:-1], -(-shape[-1] // dtype.per_byte))
+    fits = len(data.shape) <= len(shape) and all(
+        n == 1 or n == x or not isinstance(x, int)
+        for n, x in zip(reversed(data.shape), reversed(stored), strict=False)
+    )
+    if not fits:
+        raise ShapeMismatch(f"{where} has shape {data.shape}, which does not broadcast to {show(stored)}")
+    data.setflags(write=False)
+    return data
+
+
+def _size_name(name: str) -> str:
+    """The name of a size that belongs to an argument, whatever letters that has."""
+    return "rank_of_" + "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
 
 
 def _match(

@@ -338,7 +338,7 @@ class QuantParams:
         for axis, block in self._block_of_axis():
             i = self._axis_in(axis, len(shape))
             if block > 0 and array.shape[i] > 1:
-                array = np.repeat(array, block, i)[(*[slice(None)] * i, slice(shape[i]))]
+                array = np.take(np.repeat(array, block, i), range(shape[i]), i)
         return array
 
 

@@ -334,7 +334,7 @@ def solve(shape: Sequence[int | Size], actual: Sequence[int], env: dict[str, int
 
 
 def linear(x: int | Size, name: str, env: Mapping[str, SizeLike]) -> tuple[int | Size, int | Size] | None:
-    """(slope, rest) where x is slope * name + rest, with every other name replaced by `env`; None: x is no such line."""
+    """(slope, rest) where x is slope * name + rest, every other name replaced by `env`; None: x is no such line."""
     slope: int | Size = 0
     rest: int | Size = 0
     for monomial, coefficient in _terms(x).items():

@@ -8,9 +8,12 @@ point group `tilework.steps`. A user's function is stored only when asked, as so
 from __future__ import annotations
 
 import dataclasses
+import dis
 import inspect
 import io
 import json
+import linecache
+import math
 import os
 import textwrap
 import zipfile
@@ -22,9 +25,9 @@ import numpy as np
 
 from . import dtypes
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
-from .pipeline import Pipeline, Value
+from .pipeline import Pipeline, Value, initial_of
 from .quantization import QuantParams
-from .sizes import size
+from .sizes import Size, size
 
 FORMAT = 1
 GRAPH = "pipeline.json"
@@ -84,15 +87,32 @@ class _Writer:
         if callable(x):
             if self.functions != "source":
                 raise PipelineError(
-                    f"{where} holds the function {getattr(x, '__name__', x)!r}; save with functions='source' to keep its source"
+                    f"{where} holds the function {getattr(x, '__name__', x)!r}; "
+                    f"save with functions='source' to keep its source"
                 )
-            try:
-                return {"function": x.__name__, "source": textwrap.dedent(inspect.getsource(x))}
-            except (OSError, TypeError, AttributeError):
-                raise PipelineError(
-                    f"{where} holds {x!r}, whose source Python cannot find; define it in a file"
-                ) from None
+            return {"function": x.__name__, "source": _source(x, where)}
         raise PipelineError(f"{where} holds {type(x).__name__} {x!r}, which a file cannot keep")
+
+
+def _source(function: Any, where: str) -> str:
+    """The text of a function that can be made again from its text alone; PipelineError for any other."""
+    name = getattr(function, "__name__", repr(function))
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        raise PipelineError(f"{where} holds {name!r}, whose source Python cannot find; define it in a file") from None
+    if not name.isidentifier() or not source.startswith(f"def {name}("):
+        raise PipelineError(f"{where} holds {name!r}; a file keeps the source of a plain function, made by def")
+    used = {i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"}
+    known = {"np": np, "math": math}
+    outside = {n for n in used & function.__globals__.keys() if function.__globals__[n] is not known.get(n)}
+    outside |= set(function.__code__.co_freevars)
+    if outside:
+        raise PipelineError(
+            f"{where} holds function {name!r}, which uses {', '.join(sorted(outside))} from outside of it; "
+            f"a file keeps its own text only, with np and math: pass what it needs as arguments"
+        )
+    return source
 
 
 class _Reader:
@@ -139,15 +159,17 @@ class _Reader:
                 f"the file carries the source of function {x['function']!r}, which loading would run; "
                 f"read it, then load with functions='run' if you trust it"
             )
-        import linecache
-        import math
-
         source, name = x["source"], x["function"]
         filename = f"<tilework {name} {hash(source) & 0xFFFFFFFF:08x}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         scope: dict[str, Any] = {"np": np, "math": math, "__name__": filename}
-        exec(compile(source, filename, "exec"), scope)
-        return scope[name]
+        try:
+            exec(compile(source, filename, "exec"), scope)
+            return scope[name]
+        except Exception as error:  # whatever its text does
+            raise FileFormatError(
+                f"the source of function {name!r} does not define it ({type(error).__name__}: {error})"
+            ) from error
 
 
 def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") -> None:
@@ -164,7 +186,7 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
     for value in pipe.values.values():
         if value.kind != "result":
             values.append(_describe(value, writer))
-    steps = []
+    steps: list[dict[str, Any]] = []
     for step in pipe.steps:
         kind = getattr(type(step.kernel), "_stored_as", None)
         if kind is None or not dataclasses.is_dataclass(step.kernel):
@@ -196,6 +218,7 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
         "steps": steps,
         "outputs": [[name, v.name] for name, v in pipe.outputs.items()],
         "updates": [[name, v.name] for name, v in pipe.updates.items()],
+        "constraints": [[_plain(left), _plain(right), where] for left, right, where in pipe.constraints],
     }
     target = path if isinstance(path, io.IOBase) else os.fspath(path)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[arg-type]
@@ -206,12 +229,16 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
             archive.writestr(f"{key}.npy", data.getvalue())
 
 
+def _plain(x: int | Size) -> int | str:
+    return x if isinstance(x, int) else str(x)
+
+
 def _describe(value: Value, writer: _Writer) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": value.name,
         "kind": value.kind,
         "dtype": value.dtype.name if value.dtype is not None else "function",
-        "shape": [x if isinstance(x, int) else str(x) for x in value.shape],
+        "shape": [_plain(x) for x in value.shape],
         "axes": value.axes,
     }
     if value.quant is not None:
@@ -240,15 +267,17 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
                 raise FileFormatError(f"{path}: the graph is {members[GRAPH].file_size} bytes; at most {LARGEST_GRAPH}")
             if any(info.compress_type != zipfile.ZIP_STORED for info in members.values()):
                 raise FileFormatError(f"{path}: compressed members; a saved pipeline stores its arrays as they are")
+            total = sum(info.file_size for info in archive.infolist())
+            length = _length(source)
+            if total > length:
+                raise FileFormatError(f"{path}: members of {total} bytes in a file of {length}")
             graph = json.loads(archive.read(GRAPH))
-            arrays = {
-                name[:-4]: np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-                for name in members
-                if name.endswith(".npy")
-            }
+            arrays = {name[:-4]: _array(archive.read(name)) for name in members if name.endswith(".npy")}
         return _rebuild(graph, _Reader(functions, arrays))
-    except TileworkError:
+    except FileFormatError:
         raise
+    except TileworkError as error:
+        raise FileFormatError(f"{path}: a pipeline that cannot be ({type(error).__name__}: {error})") from error
     except OSError as error:
         if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
             raise
@@ -262,12 +291,39 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
         EOFError,
         RecursionError,
         IndexError,
+        OverflowError,
+        ZeroDivisionError,
+        MemoryError,
+        AssertionError,
     ) as error:
         raise FileFormatError(
             f"{path}: not a saved pipeline, or a damaged one ({type(error).__name__}: {error})"
         ) from error
     except NotImplementedError as error:
         raise FileFormatError(f"{path}: {error}") from error
+
+
+def _length(source: str | io.IOBase) -> int:
+    """Bytes of the file."""
+    if isinstance(source, str):
+        return os.stat(source).st_size
+    at = source.tell()
+    end = source.seek(0, os.SEEK_END)
+    source.seek(at)
+    return end
+
+
+def _array(raw: bytes) -> Any:
+    """The uint8 (n,) of an .npy member, without a copy. Its header decides nothing but where the bytes begin."""
+    file = io.BytesIO(raw)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise FileFormatError(f"an array of .npy version {version}; 1.0 is written")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    found = np.frombuffer(raw, np.uint8, offset=file.tell())
+    if dtype != np.uint8 or shape != found.shape:
+        raise FileFormatError(f"an array of {dtype} {shape} with {found.size} bytes; bytes are written")
+    return found
 
 
 def _rebuild(graph: Any, reader: _Reader) -> Pipeline:
@@ -291,6 +347,10 @@ def _rebuild(graph: Any, reader: _Reader) -> Pipeline:
         pipe.output(name, pipe.values[source])
     for name, source in graph["updates"]:
         pipe.update(pipe.values[name], pipe.values[source])
+    for left, right, where in graph["constraints"]:
+        constraint = (size(left), size(right), str(where))
+        if constraint not in pipe.constraints:
+            pipe.constraints.append(constraint)
     return pipe
 
 
@@ -303,13 +363,23 @@ def _rebuild_value(pipe: Pipeline, item: Any, reader: _Reader) -> None:
     dtype = None if item["dtype"] == "function" else dtypes.get(item["dtype"])
     value = pipe._declare(name, dtype, shape, kind, item["axes"], quant)
     if "data" in item:
-        value.data = reader.decode(item["data"])
-        if kind == "constant" and isinstance(value.data, np.ndarray):
-            if dtype is None or (dtype.bits >= 8 and value.data.shape != shape) or value.data.dtype != dtype.numpy:
+        data = reader.decode(item["data"])
+        if kind == "constant" and dtype is not None:
+            stored = (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else ()
+            if not isinstance(data, np.ndarray) or data.shape != stored or data.dtype != dtype.numpy:
                 raise FileFormatError(
-                    f"constant {name!r} is {value.data.dtype} {value.data.shape}; {dtype} {shape} is said"
+                    f"constant {name!r} is {getattr(data, 'dtype', type(data).__name__)} "
+                    f"{getattr(data, 'shape', '')}; {dtype} {shape} is said"
                 )
-            value.data = value.data.copy()
-            value.data.setflags(write=False)
-    elif kind == "constant":
-        raise FileFormatError(f"constant {name!r} has no data")
+            data = data.copy()
+            data.setflags(write=False)
+        elif kind == "constant":
+            if not callable(data):
+                raise FileFormatError(f"constant {name!r} is {type(data).__name__}; a function is said")
+        elif kind == "state" and dtype is not None:
+            data = initial_of(data, dtype, shape, f"state {name!r}")
+        else:
+            raise FileFormatError(f"{kind} {name!r} has data, which only constants and states have")
+        value.data = data
+    elif kind in ("constant", "state"):
+        raise FileFormatError(f"{kind} {name!r} has no data")
