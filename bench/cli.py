@@ -60,11 +60,17 @@ def demo(
 
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A saved pipeline, or file.py:name.")]
+Executor = Annotated[str, typer.Option(metavar="NAME", help="reference, single or tiled.")]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
+]
 
 
 @app.command()
 def explain(
     target: Target,
+    executor: Executor = "tiled",
+    sizes: Sizes = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as Mermaid text.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +85,7 @@ def explain(
     else:
         print(repr(pipe))
         print(*(f"  edge      {edge}" for edge in pipe.edges), sep="\n")
-        print(targets.EXECUTORS["single"]().compile(pipe).explain())
+        print(targets.EXECUTORS["tiling"]().compile(pipe).explain())
 
 
 @app.command()
@@ -89,10 +95,8 @@ def run(
         list[str] | None,
         typer.Option("--input", metavar="NAME=FILE.npy", help="Give an input, or a number; others are random."),
     ] = None,
-    sizes: Annotated[
-        list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
-    ] = None,
-    executor: Annotated[str, typer.Option(metavar="NAME", help="single or reference.")] = "single",
+    sizes: Sizes = None,
+    executor: Executor = "tiled",
     seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
     save: Annotated[
         str | None, typer.Option("--save", metavar="FOLDER", help="Write each output there as NAME.npy.")
@@ -105,6 +109,54 @@ def run(
 
     result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile)
     print_json(result) if as_json else targets.show(result)
+
+
+cache_app = typer.Typer(name="cache", help="The kernel cache: where compiled kernels are kept.", no_args_is_help=True)
+app.add_typer(cache_app)
+
+
+@cache_app.command("info")
+def cache_info(as_json: Json = False) -> None:
+    """Say where the cache is, how many kernels it holds, and whether it can be written."""
+    from . import warm
+
+    warm.show_cache(as_json)
+
+
+@cache_app.command("clear")
+def cache_clear(as_json: Json = False) -> None:
+    """Remove every compiled kernel; they are compiled again when they are needed."""
+    from . import warm
+
+    warm.clear_cache(as_json)
+
+
+@cache_app.command("bundle")
+def cache_bundle(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The bundle to write, or with --load to read.")],
+    load: Annotated[
+        bool, typer.Option("--load", help="Put a bundle's kernels into this cache. They are run as they are: trust it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write all compiled kernels to one file, or load such a file: a container that has it compiles nothing."""
+    from . import warm
+
+    warm.bundle_cache(file, load, as_json)
+
+
+@app.command("warm")
+def warm_up(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET...", help="Pipelines whose kernels to compile; none: the usual int8 kernels."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile kernels into the cache now, so that later processes start without compiling."""
+    from . import warm
+
+    warm.warm(targets or [], as_json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import contextlib
 import runpy
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError
 from tilework.primitives.pipeline import Value
 from tilework.primitives.sizes import evaluate_shape, names, solve
 
-EXECUTORS = {
-    "single": lambda: tw.SingleThreadExecutor(),
+EXECUTORS: dict[str, Callable[[], Any]] = {
     "reference": lambda: tw.SingleThreadExecutor(backend="reference"),
+    "single": lambda: tw.SingleThreadExecutor(),
+    "tiled": lambda: tw.TilingExecutor(),
 }
 
 
@@ -134,6 +135,25 @@ def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator)
     return rng.standard_normal(shape).astype(dtype)
 
 
+def find_executor(name: str) -> Callable[[], Any]:
+    """Return what makes an executor of that name; raises ArgumentError for another name."""
+    if name not in EXECUTORS:
+        raise ArgumentError(f"there is no executor {name!r}; there is {', '.join(EXECUTORS)}")
+    return EXECUTORS[name]
+
+
+def explain(pipe: tw.Pipeline, executor: str, sizes: Sequence[str]) -> str:
+    """Return the graph, its edges, and the executor's plan; with sizes, also what it does at them."""
+    make_executor = find_executor(executor)
+    shapes = None
+    if sizes:
+        env = learn_sizes(pipe, {}, pairs(sizes, "--size"))
+        data = {name: value for name, value in doors.wanted(pipe).items() if value.dtype is not None}
+        shapes = {name: evaluate_shape(value.shape, env, name) for name, value in data.items()}
+    edges = [f"  edge      {edge}" for edge in pipe.edges]
+    return "\n".join([repr(pipe), *edges, "", make_executor().compile(pipe, shapes).explain()])
+
+
 def describe(pipe: tw.Pipeline) -> dict[str, Any]:
     """Return the graph as plain data: what comes in, the steps in order, the edges, what goes out."""
 
@@ -186,8 +206,7 @@ def run(
     profile: bool,
 ) -> dict[str, Any]:
     """Run a pipeline once; see `tilework run --help`. Returns what came in and out, ready for JSON."""
-    if executor not in EXECUTORS:
-        raise ArgumentError(f"there is no executor {executor!r}; there is {', '.join(EXECUTORS)}")
+    make_executor = find_executor(executor)
     pipe = load(target)
     arrays: dict[str, Any] = dict(read_inputs(inputs))
     env = learn_sizes(pipe, arrays, pairs(sizes, "--size"))
@@ -195,7 +214,7 @@ def run(
     drawn = [name for name in doors.wanted(pipe) if name not in arrays]
     for name in drawn:
         arrays[name] = random_array(doors.wanted(pipe)[name], env, rng)
-    plan = EXECUTORS[executor]().compile(pipe)
+    plan = make_executor().compile(pipe)
     outputs = plan.run(arrays)
     if save is not None:
         Path(save).mkdir(parents=True, exist_ok=True)

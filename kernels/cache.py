@@ -17,6 +17,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from ..primitives.errors import CacheError
+
 log = logging.getLogger("tilework")
 
 MAGIC = b"tilework kernel 1\n"
@@ -109,6 +111,21 @@ def write(name: str, content: bytes, source: str) -> bool:
             error,
         )
         return False
+    return True
+
+
+def restore(name: str, raw: bytes, source: bytes) -> bool:
+    """Put back an entry as its file had it; False if it is damaged. Raises CacheError where it cannot be written."""
+    head = len(MAGIC) + _DIGEST
+    if raw[: len(MAGIC)] != MAGIC or hashlib.sha256(raw[head:]).digest() != raw[len(MAGIC) : head]:
+        _warn("bundle", "entry %s of the bundle is damaged and was left out", name)
+        return False
+    try:
+        _make_private(folder())
+        _replace(folder() / f"{name}.twk", raw)
+        _replace(folder() / f"{name}.py", source)
+    except OSError as error:
+        raise CacheError(f"the kernel cache {folder()} cannot be written: {error}; set TILEWORK_CACHE_DIR") from error
     return True
 
 
