@@ -16,6 +16,7 @@ import numpy as np
 from .arena import BufferId
 from .errors import AliasError, ArgumentError, BufferAccessError, PipelineError, UnwrittenRead
 from .kernel import ArgSpec, Kernel
+from .memory import aligned_bytes
 
 Array = np.ndarray[Any, Any]
 Sweep = Callable[[Kernel, tuple[Any, ...]], None]
@@ -41,7 +42,7 @@ class ExecContext:
     # For the executor --------------------------------------------------------------------------------------------
 
     def bind(self, handle: BufferId, array: Any, written: bool = False) -> None:
-        """Put memory (or, for a function argument, an object) behind a handle; `written`: it has its content already."""
+        """Put memory, or for an argument a function, behind a handle; `written`: it has its content already."""
         if isinstance(array, np.ndarray):
             self._arrays[handle] = array
         else:
@@ -114,7 +115,7 @@ class ExecContext:
         return array
 
     def arg(self, name: str, type: Any = float) -> Any:
-        """A small operand as a Python value: float, int, bool, tuple (a shape), np.ndarray, or callable (a function)."""
+        """A small operand as a Python value: float, int, bool, tuple (a shape), np.ndarray, or callable."""
         value = self.read(name)
         if type is callable or type is Callable:
             if not callable(value):
@@ -136,18 +137,26 @@ class ExecContext:
         if array.size != 1:
             raise ArgumentError(f"argument {name!r} has shape {array.shape}; one {type.__name__} is asked for")
         item = array.reshape(())[()]
-        if type is int and int(item) != item:
+        if type is int and not (np.isfinite(item) and int(item) == item):
             raise ArgumentError(f"argument {name!r} is {item}; an int is asked for")
         return type(item)
 
     def scratch(self, nbytes: int) -> Array:
-        """`nbytes` of memory, uint8, aligned to 64 bytes, whose content is arbitrary; the thread's own until the step ends."""
+        """`nbytes` of memory of arbitrary content, uint8, aligned to 64 bytes: the thread's own until the step ends.
+
+        Every call gives other memory; what a step took is used again by the next.
+        """
         if nbytes < 0:
             raise ArgumentError(f"scratch of {nbytes} bytes; 0 or more")
-        block: Array | None = getattr(self._scratch, "block", None)
-        if block is None or block.size < nbytes + 64:
-            block = self._scratch.block = np.empty(nbytes + 64, np.uint8)
-        start = -block.ctypes.data % 64
+        mine = self._scratch
+        if getattr(mine, "step", mine) is not self._step:
+            mine.step, mine.used = self._step, 0
+        block: Array | None = getattr(mine, "block", None)
+        start = -(-mine.used // 64) * 64
+        if block is None or block.size < start + nbytes:  # the views that the step has keep the old block alive
+            block = mine.block = aligned_bytes(max(nbytes, 2 * mine.used), 64)
+            start = 0
+        mine.used = start + nbytes
         return block[start : start + nbytes]
 
     def sweep(self, kernel: Kernel, *operands: Any) -> None:
@@ -178,18 +187,28 @@ class ExecContext:
                 continue
             reader, writer = (other, slot) if writing else (slot, other)
             same = array.size == 0 or (
-                array.__array_interface__["data"] == borrowed.__array_interface__["data"]
+                array.__array_interface__["data"][0] == borrowed.__array_interface__["data"][0]
+                and array.shape == borrowed.shape
                 and array.strides == borrowed.strides
                 and array.itemsize == borrowed.itemsize
             )
             if same and reader in step.specs[writer].in_place:
                 continue
-            if array.size >= 10_000_000 or np.shares_memory(array, borrowed, max_work=10_000):  # type: ignore[arg-type]
+            if _share(array, borrowed):
                 raise AliasError(
                     f"{step.name!r} has slots {reader!r} (read) and {writer!r} (written) in the same memory; "
                     f"give the output memory of its own"
                 )
+        writing = writing or step.borrowed.get(slot, (array, False))[1]  # a slot that was written stays so
         step.borrowed[slot] = (array, writing)
+
+
+def _share(a: Array, b: Array) -> bool:
+    """Whether two arrays share a byte; exact where that is cheap to find out, else as if they did."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=100_000))
+    except np.exceptions.TooHardError:
+        return True
 
 
 class _OpenStep:

@@ -80,7 +80,8 @@ class ArgSpec:
     """One slot of a kernel.
 
     slot      its name, used by `ctx.read`, `ctx.write` and as the keyword of `Pipeline.add`
-    dtype     the data type's name; several names (any of them); None (any); "=x" (that of slot x)
+    dtype     the data type's name; several names (any of them); None (any); "=x" (that of slot x); "shape" (s64, one
+              dimension); or "function", a Python function
     access    "read", "write", or "update" (read and written in place: a state)
     shape     sizes, one per dimension; names are the kernel's own and are matched over all slots. "..." first
               stands for leading dimensions that are passed over. None: any shape; for a written slot, that of the
@@ -113,7 +114,7 @@ class ArgSpec:
             raise LayoutError(f"slot {self.slot!r} asks for strides {self.strides!r}; any, rows or contiguous")
         if not self.slot.isidentifier():
             raise PipelineError(f"slot {self.slot!r} is not a name; use letters, digits and underscores")
-        if isinstance(self.dtype, str) and not self.dtype.startswith("="):
+        if isinstance(self.dtype, str) and self.dtype not in ("function", "shape") and self.dtype[:1] != "=":
             object.__setattr__(self, "dtype", dtypes.get(self.dtype).name)
         elif isinstance(self.dtype, (tuple, list)):
             object.__setattr__(self, "dtype", tuple(dtypes.get(d).name for d in self.dtype))
@@ -159,7 +160,8 @@ def signature(kernel: Kernel) -> tuple[ArgSpec, ...]:
     for member in ("name", "signature", "execute"):
         if not hasattr(kernel, member):
             raise PipelineError(
-                f"{type(kernel).__name__} is not a kernel: it has no {member!r}; a kernel has name, signature() and execute(ctx)"
+                f"{type(kernel).__name__} is not a kernel: it has no {member!r}; "
+                f"a kernel has name, signature() and execute(ctx)"
             )
     specs = tuple(kernel.signature())
     for spec in specs:

@@ -697,8 +697,7 @@ def initial_of(given: Any, dtype: DType, shape: Shape, where: str) -> np.ndarray
     if shape and isinstance(shape[-1], int):
         stored = (*shape[:-1], -(-shape[-1] // dtype.per_byte))
     fits = len(data.shape) <= len(shape) and all(
-        n == 1 or n == x or not isinstance(x, int)
-        for n, x in zip(reversed(data.shape), reversed(stored), strict=False)
+        n == 1 or n == x or not isinstance(x, int) for n, x in zip(reversed(data.shape), reversed(stored), strict=False)
     )
     if not fits:
         raise ShapeMismatch(f"{where} has shape {data.shape}, which does not broadcast to {show(stored)}")
