@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,18 +49,16 @@ def bundle_cache(file: str, load: bool, as_json: bool) -> None:
 
 def warm(targets: list[str], as_json: bool) -> None:
     """Compile the kernels of pipelines, or the usual int8 GEMMs, into the cache."""
-    from . import targets as loading
-
     start = time.perf_counter()
     work: list[tuple[str, Callable[[], Any]]] = []
     if targets:
         for name in targets:
-            work.append((name, lambda name=name: _compile(loading.load(name))))
+            work.append((name, partial(_compile_target, name)))
     else:
         for a in ("u8", "s8"):
             for out in ("s32", "u8", "s8"):
                 for n in _WIDTHS:
-                    work.append((f"gemm {a} x s8 to {out}, {n} columns", lambda a=a, out=out, n=n: _gemm(a, out, n)))
+                    work.append((f"gemm {a} x s8 to {out}, {n} columns", partial(_gemm, a, out, n)))
     for _, compile_one in track(
         work, "compiling", console=Console(stderr=True), disable=as_json or not Console().is_terminal
     ):
@@ -72,6 +71,12 @@ def warm(targets: list[str], as_json: bool) -> None:
     }
     text = f"{facts['compiled']} kernels compiled, {facts['from_cache']} were there, {facts['seconds']} s: {facts['folder']}"
     _say(facts, text, as_json)
+
+
+def _compile_target(target: str) -> None:
+    from . import targets as loading
+
+    _compile(loading.load(target))
 
 
 def _compile(pipe: Pipeline) -> None:

@@ -43,6 +43,7 @@ class Laid:
     stages: list[Stage] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     chosen: list[tuple[str, str]] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
     python: str = ""
     cost: float = 0.0
 
@@ -203,6 +204,7 @@ class Binder:
             laid.python = f"runs {variant.name}/{variant.variant} of {variant.backend} in Python"
             return
         laid.chosen.append((variant.name, variant.variant))
+        laid.details.append(kernel.detail(*swept) if hasattr(kernel, "detail") else "")
         sizes = extents(kernel, step.sizes, env)
         types = tuple(OperandType(dtypes.get(o.dtype).name, o.ndim) for o in swept)
         compiled = forge.entry(implementation, len(sizes), types, len(params))

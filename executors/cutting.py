@@ -37,6 +37,7 @@ def cut(kernel: Any, sizes: Sequence[int], operands: Sequence[Operand], threads:
     cost = cost_of(kernel, space, sizes, operands)
     if any(n == 0 for n in sizes):
         return Cut(np.zeros((0, 2 * len(sizes)), np.int64), (0,) * len(sizes), 0.0)
+    tile = {name: n for name, n in (tile or {}).items() if name not in getattr(kernel, "own_tiles", ())}
     if tile:
         counts = _given(kernel.name, space, sizes, tile)
         return Cut(_ranges(space.axes, sizes, counts, tile), counts, cost)

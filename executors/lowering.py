@@ -6,7 +6,7 @@ kernel is made of on a backend, is asked of the factory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,21 +44,38 @@ class Lowered:
     constant_bytes: int = 0
 
 
-def lower(pipe: Pipeline, backend: str, fuse: bool = True, tap: Iterable[str] = (), **facts: Any) -> Lowered:
+def lower(
+    pipe: Pipeline,
+    backend: str,
+    fuse: bool = True,
+    tap: Iterable[str] = (),
+    tile: Mapping[str, Mapping[str, int]] | None = None,
+    **facts: Any,
+) -> Lowered:
     """Fuse, expand and fold.
 
     tap     names of values that must exist on their own; nothing is fused across them
+    tile    {step: {name: size}}, which a builder may ask for as `tile`
     facts   more that a builder may ask for (isa=..., tile=...)
     """
-    return _Lowering(pipe, backend, fuse, set(tap), facts).run()
+    return _Lowering(pipe, backend, fuse, set(tap), facts, tile or {}).run()
 
 
 class _Lowering:
-    def __init__(self, pipe: Pipeline, backend: str, fuse: bool, tap: set[str], facts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        pipe: Pipeline,
+        backend: str,
+        fuse: bool,
+        tap: set[str],
+        facts: dict[str, Any],
+        tile: Mapping[str, Mapping[str, int]],
+    ) -> None:
         self.source = pipe
         self.backend = backend
         self.fuse = fuse
         self.facts = facts
+        self.tile = tile
         self.target = Pipeline(pipe.name)
         self.result = Lowered(self.target)
         self.new: dict[int, Value] = {}
@@ -148,12 +165,13 @@ class _Lowering:
         operands = dict(base.inputs)
         for n, (step, slot) in enumerate(chain[1:]):
             operands |= {f"s{n}_{name}": value for name, value in step.inputs.items() if name != slot}
-        variant = factory.find(f"expand.{kernel.name}", self.backend, **self._about(kernel, operands))
+        variant = factory.find(f"expand.{kernel.name}", self.backend, **self._about(base.name, kernel, operands))
         return kernel, operands, variant
 
-    def _about(self, kernel: Any, operands: dict[str, Value]) -> dict[str, Any]:
+    def _about(self, step: str, kernel: Any, operands: dict[str, Value]) -> dict[str, Any]:
         return {
             **self.facts,
+            "tile": dict(self.tile.get(step, {})),
             "kernel": kernel,
             "operands": operands,
             "dtypes": tuple(v.dtype.name if v.dtype is not None else "function" for v in operands.values()),
@@ -167,7 +185,7 @@ class _Lowering:
         self._expand(kernel, operands, variant, steps, list(steps[-1].outputs.values()))
 
     def _add_step(self, step: Step) -> None:
-        about = self._about(step.kernel, step.inputs)
+        about = self._about(step.name, step.kernel, step.inputs)
         try:
             variant = factory.find(f"expand.{step.kernel.name}", self.backend, **about)
         except KernelNotFound:
@@ -178,7 +196,7 @@ class _Lowering:
     def _expand(
         self, kernel: Any, operands: dict[str, Value], variant: factory.Variant, steps: list[Step], written: list[Value]
     ) -> None:
-        about = self._about(kernel, operands)
+        about = self._about(steps[0].name, kernel, operands)
         made = variant.make({**about, "name": kernel.name})
         assert isinstance(made, factory.Expand)
         before = len(self.target.steps)

@@ -45,9 +45,9 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
     for item in binding.laid:
         if item.python:
             lines.append(f"  {item.step.name:32} Python: {item.python}")
-        for (name, variant), how in zip(item.chosen, item.cuts, strict=False):
+        for (name, variant), how, detail in zip(item.chosen, item.cuts, item.details, strict=True):
             tiles = " x ".join(map(str, how.counts)) or "1"
-            lines.append(f"  {item.step.name:32} {name}/{variant}, tiles {tiles}")
+            lines.append(f"  {item.step.name:32} {name}/{variant}, tiles {tiles}" + (f"; {detail}" if detail else ""))
     total = sum(nbytes for nbytes, _, _ in binding.requests.values())
     lines.append(
         f"  arena {binding.arena_bytes} bytes (the largest live set is {binding.arena_bound}) for {total} bytes of "

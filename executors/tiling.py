@@ -46,7 +46,8 @@ class TilingExecutor:
     backend   whose implementations to take
     fuse      whether element-wise steps may be compiled into the kernel before them
     isa       an instruction set level instead of the best one present
-    tile      {step: {axis: size}}: tiles of a fixed size, to see what they do
+    tile      {step: {axis: size}}: tiles of a fixed size, to see what they do. Axes of the step's index space say what
+              one thread takes at a time; a GEMM also takes mr and nr (registers), mc and kc (cache blocks)
 
     Results are the same to the bit for every choice of these.
     """
@@ -100,14 +101,13 @@ class TilingPlan:
         self.pipe = pipe
         self.executor = executor
         self.tap = tuple(tap)
-        self.lowered: Lowered = lower(pipe, executor.backend, executor.fuse, tap, isa=executor.isa)
+        self.lowered: Lowered = lower(pipe, executor.backend, executor.fuse, tap, executor.tile, isa=executor.isa)
         for name in self.tap:
             if name in pipe.outputs:
                 continue
             if name not in self.lowered.values:
                 raise ArgumentError(f"there is no value {name!r} to tap; there is {', '.join(self.lowered.values)}")
             self.lowered.pipe.output(name, self.lowered.values[name])
-        self._check_tiles()
         self.binder = Binder(
             self.lowered.pipe, executor.backend, executor.threads, {"isa": executor.isa}, executor.tile
         )
@@ -125,11 +125,14 @@ class TilingPlan:
     def __repr__(self) -> str:
         return f"<plan of {self.pipe.name!r} on {self.executor!r}: {len(self.pipe.steps)} steps>"
 
-    def _check_tiles(self) -> None:
-        names = {step.name for step in self.lowered.pipe.steps}
+    def _tiles(self) -> dict[str, dict[str, int]]:
+        """tile= by the name of the step that runs: what was asked of a step holds for the last one that it became."""
+        runs = {step.name: step.name for step in self.lowered.pipe.steps}
+        runs |= {name: note.became[-1] for note in self.lowered.notes for name in note.steps if note.became}
         for name in self.executor.tile:
-            if name not in names:
-                raise ArgumentError(f"tile= names step {name!r}; the plan has {', '.join(sorted(names))}")
+            if name not in runs:
+                raise ArgumentError(f"tile= names step {name!r}; the plan has {', '.join(sorted(runs))}")
+        return {runs[name]: tile for name, tile in self.executor.tile.items()}
 
     # Running -----------------------------------------------------------------------------------------------------
 

@@ -174,7 +174,7 @@ def entry(bases, program, progress):
 
 # serial(bases, program, progress): the same on one thread, without atomic operations. Where it stops is kept in words
 # 4 (stage) and 5 (tile) of the head, which are 0 again when it is done: nothing has to be cleared between runs.
-SERIAL = f'''
+SERIAL = f"""
 from numba import types
 from {PACKAGE}.kernels.dispatch import address_of, load, store, ticks
 from {PACKAGE}.kernels.entry import call_entry
@@ -210,7 +210,7 @@ def entry(bases, program, progress):
     store(head, 4, 0)
     store(head, 5, 0)
     return types.int32(0)
-'''
+"""
 
 # Words of a launcher's block, which is the payload of a bytes object.
 LAUNCHER = (
@@ -233,7 +233,7 @@ DONE, STOPPED, OTHERWISE = 0, 1, 2  # what a launcher returns; OTHERWISE: nothin
 
 # launch(self, args, nargs): a built-in function of Python, called with arrays. It checks that they are what the program
 # was laid out for, enters their addresses and runs it: what costs microseconds in Python costs nanoseconds here.
-LAUNCH = f'''
+LAUNCH = f"""
 from numba import njit
 from {PACKAGE}.kernels.dispatch import call_object, load, store
 from {PACKAGE}.kernels.entry import call_entry_at
@@ -287,7 +287,7 @@ def entry(me, args, nargs):
     if save:
         call_object(load(block, {W["restore_thread"]}), state)
     return call_object(make, status)
-'''
+"""
 
 # team(bases, program, progress): ranges[0] workers at once, each with its own row of the bases table.
 TEAM = f"""

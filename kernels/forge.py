@@ -85,7 +85,9 @@ def entry(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int =
     with _lock:
         found = _entries.get(token)
         if found is None:
-            found = _entries[token] = _compile(source, scope, getattr(tile, "parallel", False), getattr(tile, "builtin", False))
+            found = _entries[token] = _compile(
+                source, scope, getattr(tile, "parallel", False), getattr(tile, "builtin", False)
+            )
         return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...primitives import dtypes
+from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Value
 from ..chain import Chain
 from ..elementwise import Add, AddQuantized, Clip, Relu
@@ -24,7 +25,7 @@ from ..requantize import Requantize
 from . import isa, packing
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
 from .finish import Finish
-from .gemm_steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .gemm_steps import MOST_COLUMNS, ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
 
 
 @dataclass
@@ -206,11 +207,33 @@ def takes(kernel: Any, operands: Mapping[str, Any]) -> str | None:
 
 @register("expand.gemm", backend="cpu", variant="microkernel", requires=(compiled, takes))
 @register("expand.fused_gemm", backend="cpu", variant="microkernel", requires=(compiled, takes))
-def build(isa: str | None = None) -> Expand:
-    return Expand(lambda pipe, kernel, operands: expand(pipe, kernel, operands, isa))
+def build(isa: str | None = None, tile: Mapping[str, int] | None = None) -> Expand:
+    return Expand(lambda pipe, kernel, operands: expand(pipe, kernel, operands, isa, tile or {}))
 
 
-def expand(pipe: Any, kernel: Any, operands: dict[str, Value], level_name: str | None) -> Value:
+def given_tile(level: isa.Level, tile: Mapping[str, int]) -> dict[str, Any]:
+    """The Engine's fields for tile=; raises ArgumentError for tiles that no micro-kernel has."""
+    found: dict[str, Any] = {}
+    for name in ("mr", "mc", "kc"):
+        if name in tile and tile[name] < 1:
+            raise ArgumentError(f"tile {name}={tile[name]}: a positive integer is needed")
+    if "mr" in tile or "nr" in tile:
+        rows, columns = tile.get("mr", 4), tile.get("nr", level.lanes * 2)
+        if columns % level.lanes or not 1 <= columns // level.lanes <= 4 or MOST_COLUMNS % columns:
+            widths = [level.lanes * n for n in (1, 2, 4) if MOST_COLUMNS % (level.lanes * n) == 0]
+            raise ArgumentError(f"tile nr={columns}: on {level.name} one of {', '.join(map(str, widths))} works")
+        if not 1 <= rows <= 20 or rows * (columns // level.lanes) > level.registers:
+            raise ArgumentError(
+                f"tile {rows} x {columns} needs {rows * (columns // level.lanes)} registers for sums; "
+                f"{level.name} has {level.registers}"
+            )
+        found["tile"] = (rows, columns // level.lanes)
+    return found | {name: tile[name] for name in ("mc", "kc") if name in tile}
+
+
+def expand(
+    pipe: Any, kernel: Any, operands: dict[str, Value], level_name: str | None, tile: Mapping[str, int]
+) -> Value:
     """Add the steps of a GEMM and its epilogue to `pipe`; returns what they write."""
     base, epilogue, _ = gather(kernel, operands)
     level = isa.select(level_name)
@@ -227,6 +250,7 @@ def expand(pipe: Any, kernel: Any, operands: dict[str, Value], level_name: str |
         finish=finish,
         direct=epilogue.direct,
         pairs_fit=fits,
+        **given_tile(level, tile),
     )
     shift = engine.plan(4, 64).b_shift
     known = np.zeros((), np.int64) if b_zero is None else _constant(b_zero)

@@ -171,6 +171,8 @@ class Plan:
     out_item: int
     finish: bool
     finish_rest: bool
+    given_mc: int | None = None
+    given_kc: int | None = None
 
     @property
     def multiple(self) -> int:
@@ -180,6 +182,8 @@ class Plan:
     def mc(self, M: int) -> int:
         """Rows of A in a pass: what L2 holds, in whole tiles of nearly equal number."""
         mr = self.family.rows
+        if self.given_mc is not None:
+            return max(mr, self.given_mc // mr * mr)
         limit = max(mr, L2_FOR_A // (4 * self.layout.steps) // mr * mr)
         passes = max(1, -(-M // limit))
         return max(mr, -(-M // passes // mr) * mr)
@@ -188,7 +192,11 @@ class Plan:
     def kc(self) -> int:
         """Steps of K in a pass."""
         steps = self.layout.steps
-        return max(64, K_SPLIT // (4 * self.layout.nr)) if self.family.split_k else steps
+        if not self.family.split_k:
+            return steps
+        if self.given_kc is not None:
+            return max(1, self.given_kc // self.layout.group)
+        return max(64, K_SPLIT // (4 * self.layout.nr))
 
     def copied(self, unit_stride: bool) -> int:
         """Bytes between copied rows of A; 0 if they are read in place. Powers of two would share sets of L1."""
@@ -286,6 +294,8 @@ def plan(
     level: isa.Level | None = None,
     pairs_fit: bool = False,
     tile: tuple[int, int] | None = None,
+    mc: int | None = None,
+    kc: int | None = None,
 ) -> Plan:
     """Choose instruction, tile and panels.
 
@@ -294,6 +304,7 @@ def plan(
     finish     whether tiles go through a finish entry instead of storing by themselves
     pairs_fit  whether vpmaddubsw is known to be exact (packing.pairs_fit)
     tile       rows and vectors of the tile, instead of the measured ones
+    mc, kc     rows and depth of a cache block, instead of those that fit
     """
     level = level or isa.select()
     dot = level.dot
@@ -307,7 +318,7 @@ def plan(
         if tile is None and level.registers >= 32:
             mr = _NARROW.get(vectors, mr)
     layout = PanelLayout(K, N, lanes, vectors, group)
-    split_k = 4 * layout.steps * layout.nr > PANEL_LIMIT
+    split_k = 4 * layout.steps * layout.nr > PANEL_LIMIT if kc is None else kc < layout.steps * group
     rest = layout.rest_vectors
     finish = finish or split_k
     finish_rest = finish or bool(layout.rest % lanes and not level.masked)
@@ -337,6 +348,8 @@ def plan(
         out_item=ITEM[store],
         finish=finish,
         finish_rest=finish_rest,
+        given_mc=mc,
+        given_kc=kc,
     )
 
 

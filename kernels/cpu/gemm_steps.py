@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .epilogue import CONSTANTS_SIZE
 from .finish import Finish
 from .rows import ROW_SUM, ROW_ZERO
 
+TILES = ("mr", "nr", "mc", "kc")  # what tile= may set beside the axes of the index space
 MOST_COLUMNS = 64  # columns that a panel may add to N
 
 
@@ -33,6 +34,7 @@ class Engine:
     terms   rows.ROW_ZERO + rows.ROW_SUM: the correction terms that depend on the row
     finish  what a tile that does not store by itself goes through
     direct  whether tiles store by themselves where they can
+    tile, mc, kc  rows and vectors of the register tile, rows and depth of a cache block, instead of the chosen ones
     """
 
     level: str
@@ -44,6 +46,8 @@ class Engine:
     direct: bool = True
     pairs_fit: bool = False
     tile: tuple[int, int] | None = None
+    mc: int | None = None
+    kc: int | None = None
 
     def plan(self, K: int, N: int) -> gemm_plan.Plan:
         return _plan(self, K, N)
@@ -62,6 +66,8 @@ def _plan(engine: Engine, K: int, N: int) -> gemm_plan.Plan:
         level=isa.LEVELS[engine.level],
         pairs_fit=engine.pairs_fit,
         tile=engine.tile,
+        mc=engine.mc,
+        kc=engine.kc,
     )
 
 
@@ -190,6 +196,7 @@ _NO_BYTES = np.zeros(0, np.uint8)
 _NO_WORDS = np.zeros(0, np.int32)
 _NO_ROWS = np.zeros((0, 0), np.uint8)
 
+
 @register("fold_columns", backend="cpu")
 def build_fold(kernel: FoldColumns) -> WithParams:
     engine = kernel.engine
@@ -229,6 +236,7 @@ class PanelGemm:
     table: bool = False
 
     name = "gemm_panels"
+    own_tiles: ClassVar[tuple[str, ...]] = TILES
 
     def signature(self) -> tuple[ArgSpec, ...]:
         batch = "cdefgh"[: self.batch]
@@ -279,6 +287,17 @@ class PanelGemm:
                 table,
                 scratch,
             )
+
+    def detail(self, a: Any, packed: Any, out: Any, *_: Any) -> str:
+        """Instruction, register tile and cache blocks at these sizes, for `explain()`."""
+        plan = self.engine.plan(a.shape[1], out.shape[1])
+        family, layout = plan.family, plan.layout
+        vectors = family.vectors if family.full else family.rest
+        given = [n for n, on in zip(("mr, nr", "mc", "kc"), (self.engine.tile, self.engine.mc, self.engine.kc), strict=True) if on]
+        return (
+            f"{family.dot} on {family.level}, mr x nr {family.rows} x {vectors * layout.lanes}, mc {plan.mc(a.shape[0])}, "
+            f"kc {plan.kc * layout.group}" + (f" ({', '.join(given)} as asked)" if given else "")
+        )
 
     def _pieces(self, batch: tuple[int, ...]) -> Iterator[tuple[Any, Any, Any]]:
         for at in np.ndindex(batch):
