@@ -322,7 +322,8 @@ def build_gemm(kernel: PanelGemm) -> WithParams:
 
     def params(a: Any, packed: Any, out: Any, columns: Any, *_: Any) -> list[int]:
         plan = engine.plan(a.shape[1], out.shape[1])
-        finish = gemm_plan.finisher(engine.finish).address if engine.finish is not None else 0
+        needed = engine.finish is not None and (plan.finish or plan.finish_rest)
+        finish = gemm_plan.finisher(engine.finish).address if needed else 0
         plane = packing.plane_bytes(plan.layout)
         return plan.parameters(a.shape[0], plane=plane, terms=engine.terms, unit_stride=_unit(a), finish=finish)
 
