@@ -83,9 +83,7 @@ def explain(
     elif as_json:
         print_json(targets.describe(pipe))
     else:
-        print(repr(pipe))
-        print(*(f"  edge      {edge}" for edge in pipe.edges), sep="\n")
-        print(targets.EXECUTORS["tiling"]().compile(pipe).explain())
+        print(targets.explain(pipe, executor, sizes or ()))
 
 
 @app.command()
