@@ -258,12 +258,15 @@ def expand(
     terms = (ROW_ZERO if per_row else 0) + (ROW_SUM if asymmetric else 0)
     engine = Engine(**{**engine.__dict__, "terms": terms})
     batch_of_b = len(base.b_batch)
-    packed, sums = pipe.add(PackPanels(engine, batch_of_b), b=b)
     given = {"bias": epilogue.bias, "multiplier": epilogue.multiplier, "shift": epilogue.shift}
     given |= {"a_zero_point": None if per_row else a_zero, "b_zero_point": b_zero}
     present = {slot: value for slot, value in given.items() if value is not None}
-    fold = FoldColumns(engine, batch_of_b, tuple(present), epilogue.scale == "fixed")
-    columns = pipe.add(fold, sums=sums, record=_record(epilogue), **present)
+    if b.ndim == 2 and all(_constant(value) is not None for value in (b, *present.values())):
+        packed, columns = _packed_now(pipe, engine, epilogue, b.data, present)
+    else:
+        packed, sums = pipe.add(PackPanels(engine, batch_of_b), b=b)
+        fold = FoldColumns(engine, batch_of_b, tuple(present), epilogue.scale == "fixed")
+        columns = pipe.add(fold, sums=sums, record=_record(epilogue), **present)
     batch = tuple(_size_of(a, b, base, d) for d in range(base.batch))
     panels = PanelGemm(
         engine,
@@ -279,6 +282,34 @@ def expand(
         more["residual"] = epilogue.residual
     out: Value = pipe.add(panels, a=a, packed=packed, columns=columns, **more)
     return out
+
+
+def _packed_now(pipe: Any, engine: Engine, epilogue: Epilogue, b: Any, given: Mapping[str, Value]) -> tuple[Any, Any]:
+    """Packed B and folded columns as constants, through NumPy: nothing has to be compiled for what runs once."""
+    plan = engine.plan(*b.shape)
+    data = {slot: value.data.reshape(-1) for slot, value in given.items()}
+    a_zero = data.get("a_zero_point")
+    folded = packing.fold(
+        plan.layout,
+        packing.column_sums(b, plan.layout.group),
+        a_zero_point=None if engine.terms & ROW_ZERO else int(a_zero[0]) if a_zero is not None else 0,
+        b_zero_point=data.get("b_zero_point", 0),
+        a_shift=plan.a_shift,
+        b_shift=plan.b_shift,
+        bias=data.get("bias"),
+        multiplier=data.get("multiplier"),
+        shift=31 - data["shift"] if "shift" in data else None,
+        constants=epilogue.constants(),
+    )
+    return _fixed(pipe, "packed", packing.pack(b, plan.layout)), _fixed(pipe, "columns", folded.data)
+
+
+def _fixed(pipe: Any, name: str, data: Any) -> Any:
+    """A constant that keeps the array as it is, with its alignment."""
+    value = pipe._declare(pipe._fresh(name), dtypes.get("u8"), data.shape, "constant")
+    data.flags.writeable = False
+    value.data = data
+    return value
 
 
 def _size_of(a: Value, b: Value, base: Gemm, d: int) -> Any:
