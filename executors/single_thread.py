@@ -306,7 +306,7 @@ class SingleThreadPlan:
         step = memory.step
         present = tuple(o for o in operands if o is not None)
         facts = facts_of(kernel, present)
-        key = (step.name, kernel.name, facts["dtypes"], facts["ranks"])
+        key = (step.name, kernel.name, _same(kernel), facts["dtypes"], facts["ranks"])
         if key not in self._implementations:
             self._implementations[key] = choose(kernel, self.executor.backend, facts, self.executor.variant)
         variant, implementation = self._implementations[key]
@@ -400,3 +400,12 @@ class _Nothing:
 
 
 _NOTHING = _Nothing()
+
+
+def _same(kernel: Any) -> Any:
+    """What tells kernels of one name apart: their fields where they can be compared, else the object."""
+    try:
+        hash(kernel)
+    except TypeError:
+        return id(kernel)
+    return kernel

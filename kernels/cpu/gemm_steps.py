@@ -7,7 +7,7 @@ engine below (gemm.py, gemm_plan.py) decides tiles and instructions; this file g
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -273,11 +273,14 @@ class PanelGemm:
             residual = np.broadcast_to(residual, out.shape)
         if zeros is not None:
             zeros = np.broadcast_to(zeros[..., 0] if zeros.ndim > 1 else zeros, out.shape[:-1])
-        scratch = ctx.scratch(self.engine.plan(K, N).scratch_bytes(out.shape[-2], unit_stride=_unit(a)))
+        kernel = self
+        if out.shape[-1] > 1 and out.strides[-1] != out.itemsize:  # tiles store whole vectors: these go value by value
+            kernel = replace(self, engine=replace(self.engine, direct=False))
+        scratch = ctx.scratch(kernel.engine.plan(K, N).scratch_bytes(out.shape[-2], unit_stride=_unit(a)))
         for a_at, b_at, at in self._pieces(out.shape[:-2]):
             rows = a[a_at]
             ctx.sweep(
-                self,
+                kernel,
                 rows,
                 packed[b_at],
                 out[at],
