@@ -23,6 +23,8 @@ log = logging.getLogger("tilework")
 
 MAGIC = b"tilework kernel 1\n"
 _DIGEST = 32
+# What Numba's environment variables change in the code that it makes, beyond the target's name and features.
+_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 _warned: set[str] = set()
 
 
@@ -38,14 +40,27 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tilework"
 
 
+def _file(name: str) -> Path:
+    """Where an entry is kept. Raises OSError where there is no folder to keep it in."""
+    try:
+        return folder() / f"{name}.twk"
+    except RuntimeError as error:  # a user without a home
+        raise OSError(str(error)) from None
+
+
 @lru_cache(maxsize=1)
 def package_stamp() -> str:
-    """A hash over this package's kernel sources: whatever is edited or upgraded is compiled anew."""
+    """A hash over the sources that compiled code comes from: whatever is edited or upgraded is compiled anew."""
+    return stamp(Path(__file__).parents[1])
+
+
+def stamp(root: Path) -> str:
+    """A hash over the names and contents of `kernels` and `primitives` in a package's folder."""
     digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+    for path in sorted(path for room in ("kernels", "primitives") for path in (root / room).rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -54,6 +69,7 @@ def key(text: str) -> str:
     import llvmlite
     import llvmlite.binding as llvm
     import numba
+    from numba.core import config
     from numba.core.registry import cpu_target
 
     target = cpu_target.target_context.codegen().magic_tuple()
@@ -66,19 +82,21 @@ def key(text: str) -> str:
         platform.python_version(),
         platform.machine(),
         *map(str, target),
+        *(f"{option}={getattr(config, option, None)}" for option in _OPTIONS),
     )
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:40]
 
 
 def read(name: str) -> bytes | None:
     """The content of an entry, or None if there is none or it is damaged (then it is removed, with a warning)."""
-    path = folder() / f"{name}.twk"
     try:
-        raw = path.read_bytes()
+        with _file(name).open("rb") as file:
+            _check_private(file.fileno())
+            raw = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
-        _warn("read", "kernel cache %s cannot be read (%s): kernels are compiled in this process", folder(), error)
+        _warn("unusable", "kernel cache %s cannot be read (%s): kernels are compiled in each process", _shown(), error)
         return None
     head = len(MAGIC) + _DIGEST
     content = raw[head:]
@@ -90,7 +108,7 @@ def read(name: str) -> bytes | None:
 
 def discard(name: str, why: str) -> None:
     """Remove a damaged entry, and say so once."""
-    path = folder() / f"{name}.twk"
+    path = _file(name)
     _warn("damaged", "kernel cache file %s is ignored and compiled anew: %s", path, why)
     with contextlib.suppress(OSError):
         path.unlink()
@@ -100,14 +118,15 @@ def write(name: str, content: bytes, source: str) -> bool:
     """Store an entry and, beside it for people to read, its generated source. False where nothing can be written."""
     head = MAGIC + hashlib.sha256(content).digest()
     try:
-        _make_private(folder())
-        _replace(folder() / f"{name}.twk", head + content)
-        _replace(folder() / f"{name}.py", source.encode())
+        path = _file(name)
+        _make_private(path.parent)
+        _replace(path, head + content)
+        _replace(path.with_suffix(".py"), source.encode())
     except OSError as error:
         _warn(
-            "write",
+            "unusable",
             "kernel cache %s cannot be written (%s): kernels are compiled in each process; set TILEWORK_CACHE_DIR",
-            folder(),
+            _shown(),
             error,
         )
         return False
@@ -132,7 +151,7 @@ def restore(name: str, raw: bytes, source: bytes) -> bool:
 def entries() -> list[Path]:
     """The files of the cache, oldest first."""
     try:
-        return sorted(folder().glob("*.twk"), key=lambda p: p.stat().st_mtime)
+        return sorted(_file("*").parent.glob("*.twk"), key=lambda p: p.stat().st_mtime)
     except OSError:
         return []
 
@@ -149,6 +168,21 @@ def clear() -> int:
 
 def _make_private(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _check_private(handle: int) -> None:
+    """Raise PermissionError for a file that somebody else could have written: what it holds would be run."""
+    if hasattr(os, "geteuid"):
+        found = os.fstat(handle)
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+            raise PermissionError("a file in it belongs to another user, or others may write it")
+
+
+def _shown() -> str:
+    try:
+        return str(folder())
+    except RuntimeError:
+        return "of a user without a home folder"
 
 
 def _replace(path: Path, content: bytes) -> None:

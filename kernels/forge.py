@@ -34,6 +34,7 @@ class Native:
     """Source of a tile function that has to be generated.
 
     source   module text that defines `tile(m0, m1, ..., *operands, *params)`, decorated or not
+    scope    (name, object) that the text uses and cannot import; such a tile is not kept on disk
     raw      the text defines `entry(bases, block, ranges)` itself
     parallel the text uses prange
     builtin  `entry` takes and returns three words and one, as a built-in function of Python with METH_FASTCALL does
@@ -44,6 +45,11 @@ class Native:
     parallel: bool = False
     builtin: bool = False
     scope: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
+    _identities: tuple[tuple[str, int], ...] = field(init=False, repr=False, default=())
+
+    def __post_init__(self) -> None:
+        """Two texts over different objects are different tiles, whether or not the objects can be compared."""
+        object.__setattr__(self, "_identities", tuple((name, id(found)) for name, found in self.scope))
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,8 @@ def _compile(source: str, scope: dict[str, Any], parallel: bool, builtin: bool) 
     address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
     if not scope:
         cache.write(key, serialize.dumps(result._reduce()), source)
-    return Entry(address, source, key, True, result.library)
+    # The objects in scope live as long as their entry: another one with the same id would be taken for them.
+    return Entry(address, source, key, True, (result.library, tuple(scope.values())))
 
 
 def _home(key: str) -> ModuleType:
