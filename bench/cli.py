@@ -166,6 +166,61 @@ def doctor(as_json: Json = False) -> None:
     print_json(facts) if as_json else doctor.show(facts)
 
 
+bench_app = typer.Typer(help="Time things, on the machine at hand.", no_args_is_help=True)
+peers_app = typer.Typer(help="Against other libraries, on the same bytes.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+bench_app.add_typer(peers_app, name="peers")
+
+
+@peers_app.command("gemm")
+def peers_gemm(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    table: Annotated[
+        str, typer.Option(metavar="NAME,..", help="compute, overhead, memory, levels, start, or all.")
+    ] = "compute,overhead,memory",
+    shapes: Annotated[
+        list[str] | None, typer.Option("--shapes", metavar="MxKxN", help="Time these instead; may be repeated.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
+    isa: Annotated[str | None, typer.Option(metavar="LEVEL", help="Hold tilework to this instruction set.")] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option("--peer", metavar="NAME", help="onednn, int_mm or onnxruntime; may be repeated.")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write everything there too; - prints it instead.")
+    ] = None,
+) -> None:
+    """Quantized GEMMs against oneDNN (through torch) and ONNX Runtime: checked first, then timed in the same rounds.
+
+    Exits with status 1 if a result is wrong. A peer that is not installed is left out, unless TILEWORK_REQUIRE_PEERS=1.
+    """
+    from ..primitives.errors import ArgumentError
+    from . import peers_gemm, peers_report
+    from .cases import Shape
+
+    counts = threads.split(",")
+    if not all(n.isdigit() for n in counts):
+        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
+    result = peers_gemm.measure(
+        peers_gemm.Options(
+            threads=tuple(map(int, counts)),
+            tables=peers_gemm.TABLES if table == "all" else tuple(table.split(",")),
+            shapes=tuple(Shape.parse(text) for given in shapes or () for text in given.split(",")),
+            rounds=blocks,
+            isa=isa,
+            only=tuple(peer or ()),
+        )
+    )
+    if json_file == "-":
+        print_json(result)
+    else:
+        peers_report.show(result)
+    if json_file not in (None, "-"):
+        with open(json_file, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+    raise typer.Exit(1 if peers_gemm.failed(result) else 0)
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
     try:
