@@ -279,7 +279,7 @@ def folder() -> forge.Entry:
     return forge.entry(forge.Native("from tilework.kernels.cpu.pack_b import fold_entry as entry\n", raw=True), 1, ())
 
 
-ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "s16": 2}
+ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2}
 
 
 def plan(
