@@ -12,7 +12,7 @@ from ..kernels import factory, forge
 from ..kernels.entry import OperandType
 from ..primitives import dtypes
 from ..primitives.arena import BufferId, plan_offsets
-from ..primitives.errors import KernelFailed, LayoutError, PipelineError, TileworkError
+from ..primitives.errors import KernelFailed, PipelineError, TileworkError
 from ..primitives.kernel import index_space
 from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
@@ -154,7 +154,7 @@ class Binder:
         operands = {slot: self._operand(value, placed) for slot, value in {**step.inputs, **step.outputs}.items()}
         for spec in step.specs:
             if spec.slot in operands and isinstance(operands[spec.slot], Operand):
-                check_strides(step.name, spec, operands[spec.slot])
+                doors.check_strides(step.name, spec, operands[spec.slot])
         ctx = RecordingContext(step.name, step.specs, operands, local.take)
         try:
             step.kernel.execute(ctx)
@@ -247,26 +247,6 @@ class _Local:
         self.next = start + nbytes
         self.peak = max(self.peak, self.next)
         return Operand.make(LOCAL, start, np.uint8, (nbytes,))
-
-
-def check_strides(step: str, spec: Any, operand: Operand) -> None:
-    """Raise LayoutError where a slot asks for contiguous rows or memory and the operand has other strides."""
-    if spec.strides == "any" or operand.size == 0:
-        return
-    item = operand.itemsize
-    inner = operand.ndim == 0 or operand.shape[-1] <= 1 or operand.strides[-1] == item
-    if spec.strides == "rows" and inner:
-        return
-    step_size, whole = item, True
-    for n, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=False):
-        whole = whole and (n <= 1 or stride == step_size)
-        step_size *= n
-    if spec.strides == "contiguous" and whole:
-        return
-    raise LayoutError(
-        f"step {step!r}, slot {spec.slot!r}: strides {operand.strides} for shape {operand.shape}; it needs "
-        f"{'contiguous memory' if spec.strides == 'contiguous' else 'a contiguous last dimension'}: pass np.ascontiguousarray(...)"
-    )
 
 
 def _compilable(implementation: Any) -> bool:

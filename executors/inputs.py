@@ -14,11 +14,13 @@ from ..primitives.errors import (
     ArgumentError,
     BufferAccessError,
     DTypeMismatch,
+    LayoutError,
     PipelineError,
     ShapeMismatch,
     SizeError,
 )
-from ..primitives.pipeline import Pipeline, Step, Value
+from ..primitives.memory import address_of, aligned_bytes, alignment_of
+from ..primitives.pipeline import Pipeline, Step, Value, number
 from ..primitives.sizes import evaluate_shape, names, show, solve
 
 Array = np.ndarray[Any, Any]
@@ -62,42 +64,66 @@ def as_array(value: Value, given: Any) -> Any:
             raise DTypeMismatch(f"{where} is a function, but {type(given).__name__} was given")
         return given
     if type(given) is np.ndarray and given.dtype == value.dtype.numpy:
-        return given
+        return aligned_elements(given, where)
     if isinstance(given, Buffer):
         if given.dtype != value.dtype:
             raise DTypeMismatch(f"{where} is {value.dtype}, but a buffer of {given.dtype} was given")
         return given.view()
     if isinstance(given, (bool, int, float, np.generic)) and not value.shape:
         return _scalar(value, given, where)
-    if isinstance(given, (list, tuple)) and value.kind == "argument":
-        return np.asarray(given, value.dtype.numpy)
     if isinstance(given, Value):
         raise PipelineError(f"{where} was given {given!r}, which is a value of a pipeline; give an array")
-    buffer = Buffer.from_array(
-        given if hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__") else np.asarray(given)
-    )
+    if isinstance(given, (list, tuple)) and value.kind == "argument":
+        return _listed(value, given, where)
+    if not (hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__")):
+        given = _listed(None, given, where)
+    buffer = Buffer.from_array(given)
     if buffer.dtype != value.dtype and not (buffer.dtype.numpy == value.dtype.numpy):
         raise DTypeMismatch(
             f"{where} is {value.dtype}, but {buffer.dtype} was given; cast it with .astype() if that is meant"
         )
-    return buffer.view()
+    return aligned_elements(buffer.view(), where)
+
+
+def aligned_elements(array: Array, where: str) -> Array:
+    """The array; BufferAccessError where its elements do not lie at multiples of their size, as compiled code expects."""
+    if not array.flags.aligned:
+        raise BufferAccessError(
+            f"{where} is {array.dtype} at address {address_of(array)} with strides {array.strides}: elements of "
+            f"{array.itemsize} bytes lie at multiples of that; pass a copy, array.copy()"
+        )
+    return array
+
+
+def _listed(value: Value | None, given: Any, where: str) -> Array:
+    """A list of numbers as an array; for an argument, of its type, each number as it is or not at all."""
+    try:
+        found = np.asarray(given)
+    except ValueError as error:
+        raise ArgumentError(f"{where}: {type(given).__name__} {str(given)[:60]} is no array ({error})") from None
+    if value is None or value.dtype is None or found.dtype == value.dtype.numpy:
+        return found
+    if found.size and found.dtype.kind not in "biuf":
+        raise DTypeMismatch(f"{where} is {value.dtype}, but {found.dtype} was given; give numbers")
+    numbers = [number(x, value.dtype, where) for x in found.ravel().tolist()]
+    return np.array(numbers, value.dtype.numpy).reshape(found.shape)
 
 
 def _scalar(value: Value, given: Any, where: str) -> Array:
-    dtype = value.dtype
-    assert dtype is not None
-    if dtype.kind in ("uint", "int"):
-        if int(given) != given or not dtype.min <= int(given) <= dtype.max:
-            raise DTypeMismatch(f"{where} is {dtype} ({dtype.min} to {dtype.max}), but {given!r} was given")
-        return np.asarray(int(given), dtype.numpy)
-    return np.asarray(given).astype(dtype.numpy)
+    assert value.dtype is not None
+    plain = given.item() if isinstance(given, np.generic) else given
+    if not isinstance(plain, (bool, int, float)):
+        raise DTypeMismatch(f"{where} is {value.dtype}, but {given!r} ({type(given).__name__}) was given")
+    return number(plain, value.dtype, where)
 
 
 def learn_sizes(pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The value of every run-time size, from the shapes of the inputs; raises where they contradict each other."""
     env: dict[str, int] = {}
     values = wanted(pipe)
-    for _ in range(2):  # a size that is an expression may wait for another input to name its parts
+    known = -1
+    while len(env) > known:  # a size that is an expression may wait for another input to name its parts
+        known = len(env)
         for name, shape in shapes.items():
             value = values[name]
             solve(value.shape, shape, env, f"{value.kind} {name!r}")
@@ -129,8 +155,20 @@ def logical_shape(value: Value, array: Any) -> tuple[int, ...]:
     return (*found[:-1], last)
 
 
-def check_output(name: str, value: Value, array: Any, shape: tuple[int, ...], inputs: Mapping[str, Any]) -> Array:
-    """The caller's own output array, or an error: type, shape, writable, in nobody's way."""
+def check_output(
+    name: str,
+    value: Value,
+    array: Any,
+    shape: tuple[int, ...],
+    inputs: Mapping[str, Any],
+    others: Mapping[str, Any] | None = None,
+    in_place: Iterable[str] = (),
+) -> Array:
+    """The caller's own output array, or an error: type, shape, writable, in nobody's way.
+
+    others     outputs that have their arrays already
+    in_place   inputs whose memory it may take over exactly
+    """
     if isinstance(array, Buffer):
         array = array.view_mut()
     dtype = value.dtype
@@ -145,10 +183,41 @@ def check_output(name: str, value: Value, array: Any, shape: tuple[int, ...], in
         raise BufferAccessError(f"out[{name!r}] is read-only; give a writable array")
     if array.size and has_overlap(array):
         raise AliasError(f"out[{name!r}] overlaps itself: strides {array.strides} for shape {array.shape}")
-    for other, given in inputs.items():
-        if isinstance(given, np.ndarray) and overlap(array, given):
-            raise AliasError(f"out[{name!r}] overlaps input {other!r}; give the output memory of its own")
+    aligned_elements(array, f"out[{name!r}]")
+    for kind, arrays in (("input", inputs), ("output", others or {})):
+        for other, given in arrays.items():
+            if not isinstance(given, np.ndarray) or not overlap(array, given):
+                continue
+            if kind == "input" and other in in_place and is_same(array, given):
+                continue
+            raise AliasError(f"out[{name!r}] overlaps {kind} {other!r}; give the output memory of its own")
     return array
+
+
+def is_same(a: Array, b: Array) -> bool:
+    """Whether two arrays are the same elements of the same memory."""
+    return address_of(a) == address_of(b) and (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+
+
+def in_place_inputs(pipe: Pipeline) -> dict[str, frozenset[str]]:
+    """For every output, the inputs whose memory it may take over: those that only the step which writes it reads.
+
+    Element-wise kernels say so in their ArgSpec; everything else needs memory of its own.
+    """
+    kept = [*pipe.outputs.values(), *pipe.updates.values()]
+    found = {}
+    for name, value in pipe.outputs.items():
+        writer, slot = value.producer or (None, "")
+        allowed: set[str] = set()
+        if writer is not None:
+            slots = next(spec.in_place for spec in writer.specs if spec.slot == slot)
+            for source in {id(v): v for s, v in writer.inputs.items() if s in slots}.values():
+                readers = [(step, s) for step in pipe.steps for s, v in step.inputs.items() if v is source]
+                if source.kind == "input" and not any(v is source for v in kept):
+                    if all(step is writer and s in slots for step, s in readers):
+                        allowed.add(source.name)
+        found[name] = frozenset(allowed)
+    return found
 
 
 def overlap(a: Array, b: Array) -> bool:
@@ -172,6 +241,68 @@ def has_overlap(a: Array) -> bool:
     return False
 
 
+def state_content(name: str, value: Value, kept: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+    """What a state starts a run with: what an earlier run or the caller left in `kept`, or its initial value."""
+    if name not in kept:
+        return value.data
+    assert value.dtype is not None
+    given = kept[name]
+    if not isinstance(given, np.ndarray) or given.dtype != value.dtype.numpy:
+        raise DTypeMismatch(
+            f"state {name!r} is {value.dtype}, but {getattr(given, 'dtype', type(given).__name__)} was given"
+        )
+    if given.shape != shape:
+        raise ArgumentError(
+            f"state {name!r} has shape {given.shape} from an earlier run, but {shape} at these sizes; "
+            f"give state={{...}} of its own to a run of other sizes"
+        )
+    return given
+
+
+def alignments(order: Iterable[Step]) -> dict[str, int]:
+    """By value, the largest alignment that a slot asks for, where one asks for any."""
+    found: dict[str, int] = {}
+    for step in order:
+        for spec in step.specs:
+            value = step.inputs.get(spec.slot) or step.outputs.get(spec.slot)
+            if value is not None and spec.align > 1:
+                found[value.name] = max(spec.align, found.get(value.name, 1))
+    return found
+
+
+def check_slots(order: Iterable[Step], arrays: Mapping[str, Any]) -> None:
+    """Raise where an array (by value name) lies otherwise than a slot asks: BufferAccessError, LayoutError."""
+    for step in order:
+        for spec in step.specs:
+            if spec.align == 1 and spec.strides == "any":
+                continue
+            value = step.inputs.get(spec.slot) or step.outputs.get(spec.slot)
+            array = arrays.get(value.name) if value is not None else None
+            if value is None or not isinstance(array, np.ndarray):
+                continue
+            if array.size and address_of(array) % spec.align:
+                raise BufferAccessError(
+                    f"{value.kind} {value.name!r} is aligned to {alignment_of(address_of(array))} bytes; step "
+                    f"{step.name!r}, slot {spec.slot!r}, needs {spec.align}: take memory from "
+                    f"Buffer.from_array(array, align={spec.align})"
+                )
+            check_strides(step.name, spec, array)
+
+
+def suited(value: Value, order: Iterable[Step], align: int) -> Any:
+    """A constant's array as the slots that read it need it: contiguous, aligned; a copy only where it has to be."""
+    data = value.data
+    specs = [spec for step in order for spec in step.specs if step.inputs.get(spec.slot) is value]
+    if not isinstance(data, np.ndarray):
+        return data
+    if (data.flags.c_contiguous or all(spec.strides == "any" for spec in specs)) and not address_of(data) % align:
+        return data
+    copy = aligned_bytes(data.nbytes, align).view(data.dtype).reshape(data.shape)
+    copy[...] = data
+    copy.flags.writeable = False
+    return copy
+
+
 def value_shapes(pipe: Pipeline, env: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """Every value's shape in numbers."""
     return {
@@ -192,3 +323,23 @@ def prove_sums(order: Iterable[Step], shapes: Mapping[str, tuple[int, ...]], pro
         if key not in proven:
             prove(f"step {step.name!r}", step.inputs, mine)
             proven.add(key)
+
+
+def check_strides(step: str, spec: Any, operand: Any) -> None:
+    """Raise LayoutError where a slot asks for contiguous rows or memory and the operand has other strides."""
+    if spec.strides == "any" or operand.size == 0:
+        return
+    item = operand.itemsize
+    inner = operand.ndim == 0 or operand.shape[-1] <= 1 or operand.strides[-1] == item
+    if spec.strides == "rows" and inner:
+        return
+    step_size, whole = item, True
+    for n, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=False):
+        whole = whole and (n <= 1 or stride == step_size)
+        step_size *= n
+    if spec.strides == "contiguous" and whole:
+        return
+    raise LayoutError(
+        f"step {step!r}, slot {spec.slot!r}: strides {operand.strides} for shape {operand.shape}; it needs "
+        f"{'contiguous memory' if spec.strides == 'contiguous' else 'a contiguous last dimension'}: pass np.ascontiguousarray(...)"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -13,7 +14,7 @@ import numpy as np
 
 from ..primitives.arena import Arena, BufferId, plan_offsets
 from ..primitives.context import ExecContext
-from ..primitives.errors import ArgumentError, KernelFailed, TileworkError
+from ..primitives.errors import ArgumentError, KernelFailed, TileworkError, UnwrittenRead
 from ..primitives.memory import aligned_bytes
 from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import show
@@ -30,8 +31,8 @@ class SingleThreadExecutor:
 
     backend   whose implementations to take from the factory: "cpu", "reference", or a third party's name
     variant   one named variant of each kernel instead of the best
-    debug     guard bytes around every intermediate, and poison in freed ones: a kernel that writes outside its buffer
-              is named (GuardViolation)
+    debug     guard bytes around everything that is written, and poison in what is not written yet or freed: a kernel
+              that writes outside its buffer is named (GuardViolation)
     """
 
     backend = "cpu"
@@ -92,6 +93,13 @@ class SingleThreadPlan:
         self._arenas: list[Array] = []
         self._lock = threading.Lock()
         self._proven: set[tuple[str, Any]] = set()
+        self._in_place = doors.in_place_inputs(pipe)
+        self._aligns = doors.alignments(self.order)
+        self._constants = {
+            name: doors.suited(value, self.order, self._aligns.get(name, 1))
+            for name, value in self.values.items()
+            if value.kind == "constant"
+        }
 
     def __repr__(self) -> str:
         return f"<plan of {self.pipe.name!r} on {self.executor!r}: {len(self.order)} steps>"
@@ -119,26 +127,18 @@ class SingleThreadPlan:
         """Check inputs and outputs once; the callable runs on them again and again, reading what they hold then."""
         arrays = self._accept(inputs or {})
         binding = self.prepare({n: doors.logical_shape(doors.wanted(self.pipe)[n], a) for n, a in arrays.items()})
-        given = dict(out or {})
-        doors.check_names(given.keys(), {n: v for n, v in self.pipe.outputs.items() if n in given}, "output")
-        for name, array in given.items():
-            value = self.pipe.outputs[name]
-            given[name] = doors.check_output(name, value, array, binding.shapes[value.name], arrays)
-        for name, value in self.pipe.outputs.items():
-            if name not in given:
-                assert value.dtype is not None
-                given[name] = np.empty(doors.stored_shape(value.dtype, binding.shapes[value.name]), value.dtype.numpy)
+        given = self._outputs(binding, out or {}, arrays)
         return lambda: self._run(arrays, given, None, None)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = 5) -> Profile:
         """Time per kernel, bytes moved, and the share of the run spent outside kernels (medians over `repeat` runs)."""
         given = inputs or {}
-        self._run(given, {}, dict(self.state) or None, None)
+        self._run(given, {}, {k: v.copy() for k, v in self.state.items()}, None)
         runs: list[tuple[float, dict[str, float]]] = []
         for _ in range(max(1, repeat)):
             times: dict[str, float] = {}
             start = time.perf_counter()
-            self._run(given, {}, {k: v.copy() for k, v in self.state.items()} or None, times)
+            self._run(given, {}, {k: v.copy() for k, v in self.state.items()}, times)
             runs.append((time.perf_counter() - start, times))
         shapes = {n: doors.logical_shape(doors.wanted(self.pipe)[n], a) for n, a in self._accept(given).items()}
         binding = self.prepare(shapes)
@@ -204,8 +204,11 @@ class SingleThreadPlan:
             for value in step.outputs.values():
                 if value.kind != "state" and id(value) not in results:
                     requests[value.name] = (self._nbytes(value, shapes), n, last[value.name])
-        offsets, peak = plan_offsets([(nbytes, first, end, 64) for nbytes, first, end in requests.values()])
+        offsets, peak = plan_offsets([(*request, self._align_of(name)) for name, request in requests.items()])
         return _Binding(env, shapes, requests, dict(zip(requests, offsets, strict=False)), peak)
+
+    def _align_of(self, name: str) -> int:
+        return max(64, self._aligns.get(name, 1))
 
     @staticmethod
     def _nbytes(value: Value, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -232,6 +235,7 @@ class SingleThreadPlan:
         values = doors.wanted(self.pipe)
         binding = self.prepare({name: doors.logical_shape(values[name], array) for name, array in arrays.items()})
         results = self._outputs(binding, out, arrays)
+        doors.check_slots(self.order, {**arrays, **{self.pipe.outputs[n].name: results[n] for n in reversed(results)}})
         own_state = state is None
         with self._state_lock if own_state and self.pipe.of_kind("state") else _NOTHING:
             states = self._states(binding, self.state if state is None else state)
@@ -244,13 +248,16 @@ class SingleThreadPlan:
                     self._execute(n, step, ctx, memory)
                     if times is not None:
                         times[step.name] = time.perf_counter() - start
+                self._check_written(ctx)
                 for name, value in self.pipe.outputs.items():
                     found = ctx.array(self.handles[value.name])
                     if results[name] is not found:
                         np.copyto(results[name], found)
                 target = self.state if state is None else state
                 updated = {name: ctx.array(self.handles[v.name]).copy() for name, v in self.pipe.updates.items()}
-                target.update({**states, **updated})
+                target.update(
+                    {**{name: array.copy() if memory.guarded else array for name, array in states.items()}, **updated}
+                )
             finally:
                 memory.release()
         return results
@@ -262,25 +269,32 @@ class SingleThreadPlan:
             assert value.dtype is not None
             shape = binding.shapes[value.name]
             if name in out:
-                results[name] = doors.check_output(name, value, out[name], shape, {**arrays, **results})
+                results[name] = doors.check_output(name, value, out[name], shape, arrays, results, self._in_place[name])
             else:
-                results[name] = np.empty(doors.stored_shape(value.dtype, shape), value.dtype.numpy)
+                results[name] = self._fresh(value, shape)
         return results
+
+    def _fresh(self, value: Value, shape: tuple[int, ...]) -> Array:
+        """Memory of its own for a value, as aligned as its steps need it."""
+        assert value.dtype is not None
+        stored = doors.stored_shape(value.dtype, shape)
+        nbytes = math.prod(stored) * value.dtype.numpy.itemsize
+        return aligned_bytes(nbytes, self._align_of(value.name)).view(value.dtype.numpy).reshape(stored)
+
+    def _check_written(self, ctx: ExecContext) -> None:
+        """Raise UnwrittenRead where a result was never asked for by the step that writes it."""
+        for what, values in (("output", self.pipe.outputs), ("the update of state", self.pipe.updates)):
+            for name, value in values.items():
+                if value.producer is not None and not ctx.is_written(self.handles[value.name]):
+                    step, slot = value.producer
+                    raise UnwrittenRead(f"{what} {name!r}: step {step.name!r} never wrote its slot {slot!r}")
 
     def _states(self, binding: _Binding, kept: Mapping[str, Array]) -> dict[str, Array]:
         """A working copy of every state, so that a run that fails changes none."""
         states = {}
         for name, value in self.pipe.of_kind("state").items():
-            assert value.dtype is not None
-            shape = doors.stored_shape(value.dtype, binding.shapes[name])
-            fresh = np.empty(shape, value.dtype.numpy)
-            if name in kept and kept[name].shape != shape:
-                raise ArgumentError(
-                    f"state {name!r} has shape {kept[name].shape} from an earlier run, but {shape} at these sizes; "
-                    f"give state={{...}} of its own to a run of other sizes"
-                )
-            fresh[...] = kept[name] if name in kept else value.data
-            states[name] = fresh
+            states[name] = self._fresh(value, binding.shapes[name])
+            states[name][...] = doors.state_content(name, value, kept, states[name].shape)
         return states
 
     # Steps -------------------------------------------------------------------------------------------------------
@@ -293,7 +307,7 @@ class SingleThreadPlan:
             with ctx.entered(step.name, step.kernel, step.specs, slots):
                 step.kernel.execute(ctx)
         except TileworkError as error:
-            if step.name in str(error):
+            if repr(step.name) in str(error):
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:
@@ -324,7 +338,7 @@ class _Memory:
         binding: _Binding,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Array],
-        states: Mapping[str, Array],
+        states: dict[str, Array],
     ) -> None:
         self.plan = plan
         self.binding = binding
@@ -334,6 +348,7 @@ class _Memory:
         self.step: Step = plan.order[0] if plan.order else None  # type: ignore[assignment]
         self.guarded: Arena | None = None
         self.handles: dict[str, BufferId] = {}
+        self.last: dict[str, int] = {}
         self.block = self._take()
 
     def _take(self) -> Array:
@@ -341,7 +356,7 @@ class _Memory:
             for n, block in enumerate(self.plan._arenas):
                 if block.size >= self.binding.peak:
                     return self.plan._arenas.pop(n)
-        return aligned_bytes(self.binding.peak, 64)
+        return aligned_bytes(self.binding.peak, max(map(self.plan._align_of, self.binding.requests), default=64))
 
     def release(self) -> None:
         """Give the arena back to the plan's pool."""
@@ -350,45 +365,65 @@ class _Memory:
                 self.plan._arenas.append(self.block)
 
     def bind_all(self, ctx: ExecContext) -> None:
-        handles, placed = (
-            self.plan.handles,
-            {id(v): self.outputs[n] for n, v in reversed(self.plan.pipe.outputs.items())},
-        )
-        if self.plan.executor.debug:
-            requests = self.binding.requests
-            self.guarded = Arena(
-                [(nbytes, first, last, 64, name) for name, (nbytes, first, last) in requests.items()], debug=True
-            )
-            self.handles = {name: BufferId(n) for n, name in enumerate(requests)}
-        for name, value in self.plan.values.items():
+        plan = self.plan
+        placed = {id(v): self.outputs[n] for n, v in reversed(plan.pipe.outputs.items())}
+        if plan.executor.debug:
+            self._guard()
+        for name, value in plan.values.items():
+            handle = plan.handles[name]
             if name in self.inputs:
-                ctx.bind(handles[name], self.inputs[name], written=True)
+                ctx.bind(handle, self.inputs[name], written=True)
             elif value.kind == "constant":
-                ctx.bind(handles[name], value.data, written=True)
+                ctx.bind(handle, plan._constants[name], written=True)
+            elif name in self.handles:
+                ctx.bind(handle, self._guarded_array(value), written=value.kind == "state")
             elif value.kind == "state":
-                ctx.bind(handles[name], self.states[name], written=True)
+                ctx.bind(handle, self.states[name], written=True)
             elif id(value) in placed:
-                ctx.bind(handles[name], placed[id(value)])
+                ctx.bind(handle, placed[id(value)])
             elif name in self.binding.offsets:
                 assert value.dtype is not None
                 start, nbytes = self.binding.offsets[name], self.binding.requests[name][0]
-                guarded = self.guarded
-                raw = self.block[start : start + nbytes] if guarded is None else guarded.view(self.handles[name])
                 shape = doors.stored_shape(value.dtype, self.binding.shapes[name])
-                ctx.bind(handles[name], raw.view(value.dtype.numpy).reshape(shape))
+                ctx.bind(handle, self.block[start : start + nbytes].view(value.dtype.numpy).reshape(shape))
+
+    def _guard(self) -> None:
+        """Put everything that a step writes, outputs and states too, between guard bytes."""
+        plan, end = self.plan, len(self.plan.order)
+        requests = dict(self.binding.requests)
+        for name, value in plan.values.items():
+            if value.kind == "state":
+                requests[name] = (self.states[name].nbytes, -1, end)
+            elif any(value is v for v in plan.pipe.outputs.values()) and value.producer is not None:
+                requests[name] = (plan._nbytes(value, self.binding.shapes), plan.order.index(value.producer[0]), end)
+        self.last = {name: last for name, (_, _, last) in requests.items()}
+        self.guarded = Arena([(*request, plan._align_of(name), name) for name, request in requests.items()], debug=True)
+        self.handles = {name: BufferId(n) for n, name in enumerate(requests)}
+
+    def _guarded_array(self, value: Value) -> Array:
+        assert self.guarded is not None
+        assert value.dtype is not None
+        handle = self.handles[value.name]
+        shape = doors.stored_shape(value.dtype, self.binding.shapes[value.name])
+        array = self.guarded.view(handle).view(value.dtype.numpy).reshape(shape)
+        if value.kind == "state":
+            self.guarded.begin(handle)
+            array[...] = self.states[value.name]
+            self.states[value.name] = array
+        return array
 
     def before(self, step: Step) -> None:
         """In debug mode, poison what the step will write, so that an element it leaves out shows."""
         if self.guarded is not None:
             for value in step.outputs.values():
-                if value.name in self.handles:
+                if value.kind != "state":
                     self.guarded.begin(self.handles[value.name])
 
     def after(self, step: Step, n: int) -> None:
         """In debug mode, check the guards (whoever damaged one has just run), and poison what is no longer needed."""
         if self.guarded is not None:
             self.guarded.check_guards(step.name)
-            for name, (_, _, last) in self.binding.requests.items():
+            for name, last in self.last.items():
                 if last == n:
                     self.guarded.end(self.handles[name], step.name)
 

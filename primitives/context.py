@@ -206,7 +206,7 @@ class ExecContext:
 def _share(a: Array, b: Array) -> bool:
     """Whether two arrays share a byte; exact where that is cheap to find out, else as if they did."""
     try:
-        return bool(np.shares_memory(a, b, max_work=100_000))
+        return bool(np.shares_memory(a, b, max_work=100_000))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 
