@@ -1,5 +1,6 @@
 """What the pages say: every Python block runs, every command is the one that CI runs, every count is right."""
 
+import os
 import re
 import subprocess
 import sys
@@ -27,8 +28,9 @@ def script_of(page):
     return script
 
 
-def run(path, cwd):
-    done = subprocess.run([sys.executable, "-W", "error", str(path)], cwd=cwd, capture_output=True, text=True)
+def run(path, cwd, **environment):
+    command = [sys.executable, "-W", "error", str(path)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -43,6 +45,11 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_an_example_runs(example, tmp_path):
     assert run(example, tmp_path)
+
+
+def test_an_example_prints_the_same_as_plain_python(tmp_path):
+    example = ROOT / "examples" / "int8_gemm_pipeline.py"
+    assert run(example, tmp_path, NUMBA_DISABLE_JIT="1") == run(example, tmp_path)
 
 
 def test_ci_installs_and_tests_as_the_readme_says():
