@@ -186,6 +186,9 @@ def peers_gemm(
     peer: Annotated[
         list[str] | None, typer.Option("--peer", metavar="NAME", help="onednn, int_mm or onnxruntime; may be repeated.")
     ] = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long before each GEMM for other programs to be idle.")
+    ] = 0.0,
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write everything there too; - prints it instead.")
     ] = None,
@@ -209,6 +212,7 @@ def peers_gemm(
             rounds=blocks,
             isa=isa,
             only=tuple(peer or ()),
+            patience=patience,
         )
     )
     if json_file == "-":

@@ -16,7 +16,7 @@ from numba import njit
 
 from ..executors.tiling import TilingExecutor
 from ..kernels.cpu import isa
-from . import cases, peers_gemm, timing
+from . import cases, load, peers_gemm, timing
 from .cases import Case, Shape
 from .peers_gemm import Options, Row
 
@@ -75,7 +75,14 @@ def levels(options: Options) -> list[Bar]:
     bars = []
     if "avx2" in present:
         apart = peers_gemm.measure_apart(
-            Options(tables=(), shapes=cases.PEAK, rounds=options.rounds, isa="avx2", only=("onednn", "int_mm")),
+            Options(
+                tables=(),
+                shapes=cases.PEAK,
+                rounds=options.rounds,
+                isa="avx2",
+                only=("onednn", "int_mm"),
+                patience=options.patience,
+            ),
             {"ONEDNN_MAX_CPU_ISA": "AVX2"},
         )
         for row in apart["rows"]:
@@ -106,6 +113,7 @@ def _generic(options: Options) -> Bar:
     ours = peers_gemm.Ours.make(case, "s32", TilingExecutor(threads=1, isa="generic"))
     c = case.empty("s32")
     wrong = ours.check()
+    load.wait_for_quiet(options.patience)
     contenders = {"tilework": ours.bind, "loop": lambda: triple_loop(case.a, case.b, c)}
     ratio = timing.paired(contenders, max(3, options.rounds // 3)).ratio("tilework", "loop")
     return bar(f"generic, {GENERIC_SHAPE} s32: to a plain triple loop", ratio.median, GENERIC_RATIO, note=wrong)

@@ -20,7 +20,7 @@ from ..executors import tiling
 from ..executors.tiling import TilingExecutor
 from ..kernels.cpu import isa
 from ..primitives.errors import ArgumentError
-from . import cases, doctor, peak, peers, timing
+from . import cases, doctor, load, peak, peers, timing
 from .cases import Case, Shape
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,10 @@ L3_BYTES = 32 << 20  # where the system does not say
 
 @dataclass(frozen=True)
 class Options:
-    """What to time. `only` names peers; empty stands for all. `isa` holds tilework to a lower level."""
+    """What to time. `only` names peers; empty stands for all. `isa` holds tilework to a lower level.
+
+    patience   seconds to wait before each GEMM for other programs to leave the processors alone
+    """
 
     threads: tuple[int, ...] = (1,)
     tables: tuple[str, ...] = TABLES
@@ -43,6 +46,7 @@ class Options:
     isa: str | None = None
     only: tuple[str, ...] = ()
     outputs: tuple[str, ...] = cases.OUTPUTS
+    patience: float = 0.0
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -67,6 +71,7 @@ class Row:
     best         the peer with the least time; ratio, low and high are those to it
     peak_share   of the probed peak of the registers, in the same rounds
     gb_per_s     bytes of weights a second
+    others       share of all processors that other programs used meanwhile
     wanted, met  the least ratio that the table asks for, None if it asks for none
     wrong        what the check found; nothing is timed then
     """
@@ -88,6 +93,7 @@ class Row:
     peak_share: float | None = None
     gb_per_s: float | None = None
     kernel_us: float | None = None
+    others: float | None = None
     wanted: float | None = None
     met: bool | None = None
     wrong: str = ""
@@ -181,8 +187,12 @@ def time_gemm(group: cases.Group, shape: Shape, output: str, weights: str, threa
     kernel = ours[0].kernel() if shape == cases.TINY and threads == 1 else None
     if kernel:
         contenders["kernel"] = kernel.call
+    load.wait_for_quiet(options.patience)
+    begun = load.Moment.now()
     times = timing.paired(contenders, options.rounds, pause=threads > 1)
+    others = begun.others_since() if begun else None
     for row in rows:
+        row.others = others
         _fill(row, times, names, group, shape)
         if probe:
             share = times.rounds["peak"] / probe.work * shape.operations / times.rounds[f"{OURS} {row.call}"]

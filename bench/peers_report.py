@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import peers
+from . import load, peers
 
 TITLES = {
     "compute": "bound by arithmetic",
@@ -21,7 +21,7 @@ TITLES = {
 
 def show(result: Mapping[str, Any]) -> None:
     """Print a result of peers_gemm.measure for people."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=160)
     console.print(machine_line(result["machine"]))
@@ -35,6 +35,8 @@ def show(result: Mapping[str, Any]) -> None:
             _table(table, threads, [r for r in result["rows"] if (r["table"], r["threads"]) == (table, threads)])
         )
     if result["rows"]:
+        if any((row["others"] or 0) > load.BUSY for row in result["rows"]):
+            console.print(f"! other programs used more than {load.BUSY:.0%} of the processors meanwhile: run it again.")
         console.print("us: median of the rounds. ratio: peer's time / tilework's in the same round, median (p10-p90).")
         if any(name in peers.DISPATCHED for row in result["rows"] for name in row["peers"]):
             console.print("~ of this time, 16 to 20 us are the dispatch of torch.ops.")
@@ -45,10 +47,10 @@ def show(result: Mapping[str, Any]) -> None:
 def machine_line(machine: Mapping[str, Any]) -> str:
     """What was measured on, and under which load."""
     loads = [machine[k]["load_1min"] for k in ("load_before", "load_after")]
-    load = " -> ".join(f"{x:.2f}" for x in loads if x is not None) or "unknown"
+    average = " -> ".join(f"{x:.2f}" for x in loads if x is not None) or "unknown"
     return (
         f"{machine['model']} ({machine['llvm_name']}), {machine['usable_cores']} cores, {machine['isa']}, "
-        f"L3 {machine['l3_bytes'] >> 20} MiB   load {load}   {machine['rounds']} rounds"
+        f"L3 {machine['l3_bytes'] >> 20} MiB   load {average}   {machine['rounds']} rounds"
     )
 
 
@@ -71,6 +73,8 @@ def _table(name: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
         ]
         first = row["shape"] if row["shape"] != last else ""
         last = row["shape"]
+        if (row["others"] or 0) > load.BUSY:
+            how.append("!")
         if row["wrong"]:
             table.add_row(first, " ".join(how), "", "", "", f"[red]wrong: {escape(row['wrong'])}[/]", "", "")
             continue
