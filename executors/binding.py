@@ -17,9 +17,10 @@ from ..primitives.kernel import index_space
 from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
 from . import inputs as doors
+from .chaining import Chain, find_chains
 from .cutting import Cut, cut
-from .program import ARENA, FIRST_EXTERNAL, LOCAL, Program, Row, Stage
-from .recording import NeedsData, Operand, RecordingContext
+from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
+from .recording import NeedsData, Operand, RecordingContext, contiguous
 from .tiles import choose, extents
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +66,7 @@ class Binding:
     local_bytes: int
     parallel: bool
     progress_words: int
+    chains: tuple[Chain, ...] = ()
 
 
 class Binder:
@@ -77,7 +79,9 @@ class Binder:
         threads: int,
         facts: Mapping[str, Any],
         tile: Mapping[str, Any] | None = None,
+        chain: bool = True,
     ) -> None:
+        self.chain = chain
         self.pipe = pipe
         self.backend = backend
         self.threads = threads
@@ -87,9 +91,26 @@ class Binder:
         self.values = {v.name: v for v in [*pipe.values.values(), *(v for s in self.order for v in s.outputs.values())]}
         self.handles = {name: BufferId(n) for n, name in enumerate(self.values)}
         self.outputs = {id(v) for v in pipe.outputs.values()}
+        self.aligns = doors.alignments(self.order)
+        self.align = max([64, *self.aligns.values()])
+        self.asking = any(s.strides != "any" or s.align > 1 for step in self.order for s in step.specs)
+        self.constants = {
+            name: doors.suited(value, self.order, self.aligns.get(name, 1))
+            for name, value in self.values.items()
+            if value.kind == "constant"
+        }
 
-    def bind(self, env: dict[str, int], strides: Mapping[str, tuple[int, ...] | None]) -> Binding:
-        """strides: of every external array that is not contiguous, in bytes."""
+    def bind(
+        self,
+        env: dict[str, int],
+        strides: Mapping[str, tuple[int, ...] | None],
+        separate: frozenset[int] = frozenset(),
+    ) -> Binding:
+        """Lay everything out for these sizes.
+
+        strides   of every external array that is not contiguous, in bytes
+        separate  positions of steps at which no chain is to begin
+        """
         shapes = doors.value_shapes(self.pipe, env)
         externals = [n for n, v in self.values.items() if self._is_external(v)]
         placed: dict[str, Placed] = {}
@@ -99,13 +120,31 @@ class Binder:
                 shape = doors.stored_shape(value.dtype, shapes[name])
                 placed[name] = Placed(FIRST_EXTERNAL + n, 0, shape, strides.get(name))
         requests = self._lifetimes(shapes)
-        offsets, peak = plan_offsets([(nbytes, first, last, 64) for nbytes, first, last in requests.values()])
-        for name, offset in zip(requests, offsets, strict=False):
-            value = self.values[name]
-            assert value.dtype is not None
-            placed[name] = Placed(ARENA, offset, doors.stored_shape(value.dtype, shapes[name]), None)
+        chains = self._chains(shapes, requests, separate)
+        held = [name for chain in chains.values() for name in chain.held]
+        bases = FIRST_EXTERNAL + len(externals)
+        for n, name in enumerate(held):
+            dtype = self.values[name].dtype
+            assert dtype is not None
+            placed[name] = Placed(bases + n, 0, doors.stored_shape(dtype, shapes[name]), None)
+            del requests[name]
+        offsets, peak = plan_offsets([(*r, max(64, self.aligns.get(name, 1))) for name, r in requests.items()])
+        for name, offset in zip(requests, offsets, strict=True):
+            dtype = self.values[name].dtype
+            assert dtype is not None
+            placed[name] = Placed(ARENA, offset, doors.stored_shape(dtype, shapes[name]), None)
         local = _Local()
-        laid = [self._lay(step, env, placed, local) for step in self.order]
+        laid: list[Laid] = []
+        while len(laid) < len(self.order):
+            n = len(laid)
+            if n not in chains:
+                local.begin(0)
+                laid.append(self._lay(self.order[n], env, placed, local))
+                continue
+            made = self._lay_chain(chains[n], env, placed, local)
+            if made is None:
+                return self.bind(env, strides, separate | {n})
+            laid += made
         parts = self._parts(laid)
         programs = [p for p in parts if isinstance(p, Program)]
         return Binding(
@@ -115,14 +154,71 @@ class Binder:
             externals=tuple(externals),
             laid=laid,
             parts=parts,
-            bases=FIRST_EXTERNAL + len(externals),
+            bases=bases + len(held),
             arena_bytes=peak,
             arena_bound=_largest_live(requests.values()),
             requests=requests,
             local_bytes=local.peak,
             parallel=self.threads > 1 and any(stage.tiles > 1 for item in laid for stage in item.stages),
             progress_words=max((p.progress_words for p in programs), default=1),
+            chains=tuple(chains.values()),
         )
+
+    def _chains(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        requests: Mapping[str, tuple[int, int, int]],
+        separate: frozenset[int],
+    ) -> dict[int, Chain]:
+        """Runs of steps that are worth running tile by tile, by the position of their first step."""
+        if not self.chain:
+            return {}
+        kept = self.outputs | {id(v) for v in self.pipe.updates.values()}
+        nbytes = {name: request[0] for name, request in requests.items()}
+        found = find_chains(self.order, kept, shapes, nbytes, self.threads, self.tile)
+        return {n: chain for n, chain in found.items() if n not in separate}
+
+    def _lay_chain(
+        self, chain: Chain, env: dict[str, int], placed: Mapping[str, Placed], local: _Local
+    ) -> list[Laid] | None:
+        """The chain's steps as the rows of one stage, or None where one of them is not a single sweep.
+
+        The stage belongs to the first step; the others have none of their own.
+        """
+        edges = [(lo, min(lo + chain.tile, chain.size)) for lo in range(0, chain.size, chain.tile)]
+        local.begin(0)
+        fixes = []
+        for name, dimension in chain.held.items():
+            where = placed[name]
+            dtype = self.values[name].dtype
+            assert dtype is not None
+            if dimension != 0 and any(n != 1 for n in where.shape[:dimension]):
+                return None
+            row = contiguous(where.shape, dtype.numpy.itemsize)[dimension]
+            start = local.take(chain.tile * row).offset
+            displacement = np.array([lo * row for lo, _ in edges], np.int64)
+            fixes.append(Fix(where.base, start, displacement))
+        beyond = local.next
+        laid, rows = [], []
+        for step, axis in zip(chain.steps, chain.axes, strict=True):
+            local.begin(beyond)
+            item = self._lay(step, env, placed, local)
+            if item.python or len(item.stages) != 1 or len(item.stages[0].rows) != 1:
+                return None
+            space = index_space(step.kernel)
+            assert space is not None
+            at = [a.name for a in space.axes].index(axis)
+            whole = item.cuts[0].ranges
+            ranges = np.empty((len(edges), whole.shape[1]), np.int64)
+            ranges[:, 0::2], ranges[:, 1::2] = whole[:, 0::2].min(axis=0), whole[:, 1::2].max(axis=0)
+            ranges[:, 2 * at : 2 * at + 2] = edges
+            row_of = item.stages[0].rows[0]
+            rows.append(Row(row_of.address, row_of.block, ranges, step.name, row_of.keep))
+            item.cuts[0] = Cut(ranges, (len(edges),), item.cuts[0].cost)
+            item.stages = []
+            laid.append(item)
+        laid[0].stages = [Stage(len(edges), tuple(rows), tuple(fixes))]
+        return laid
 
     def _is_external(self, value: Value) -> bool:
         return value.kind in ("input", "argument", "state") or (id(value) in self.outputs and value.kind == "result")
@@ -150,7 +246,6 @@ class Binder:
         if index_space(step.kernel) is None:
             laid.python = "a Python kernel"
             return laid
-        local.begin()
         operands = {slot: self._operand(value, placed) for slot, value in {**step.inputs, **step.outputs}.items()}
         for spec in step.specs:
             if spec.slot in operands and isinstance(operands[spec.slot], Operand):
@@ -181,7 +276,8 @@ class Binder:
 
     def _operand(self, value: Value, placed: Mapping[str, Placed]) -> Any:
         if value.kind == "constant":
-            return Operand.of(value.data) if isinstance(value.data, np.ndarray) else value.data
+            data = self.constants[value.name]
+            return Operand.of(data) if isinstance(data, np.ndarray) else data
         if value.dtype is None:
             return None
         where = placed[value.name]
@@ -239,8 +335,8 @@ class _Local:
         self.next = 0
         self.peak = 0
 
-    def begin(self) -> None:
-        self.next = 0
+    def begin(self, start: int) -> None:
+        self.next = start
 
     def take(self, nbytes: int) -> Operand:
         start = -(-self.next // 64) * 64

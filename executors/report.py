@@ -48,6 +48,12 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
         for (name, variant), how, detail in zip(item.chosen, item.cuts, item.details, strict=True):
             tiles = " x ".join(map(str, how.counts)) or "1"
             lines.append(f"  {item.step.name:32} {name}/{variant}, tiles {tiles}" + (f"; {detail}" if detail else ""))
+    for chain in binding.chains:
+        held = ", ".join(chain.held)
+        lines.append(
+            f"  one stage, {chain.tile} of {chain.size} rows at a time: {', '.join(s.name for s in chain.steps)}; "
+            f"{held} exists as a tile in each thread only"
+        )
     total = sum(nbytes for nbytes, _, _ in binding.requests.values())
     lines.append(
         f"  arena {binding.arena_bytes} bytes (the largest live set is {binding.arena_bound}) for {total} bytes of "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..primitives.context import ExecContext
-from ..primitives.errors import ArgumentError, KernelFailed, PipelineError, TileworkError
+from ..primitives.errors import ArgumentError, KernelFailed, PipelineError, TileworkError, UnwrittenRead
 from ..primitives.pipeline import Pipeline, Step, Value
 from . import inputs as doors
 from . import threads
@@ -45,6 +45,7 @@ class TilingExecutor:
     threads   how many workers; None: TILEWORK_NUM_THREADS, or all processors
     backend   whose implementations to take
     fuse      whether element-wise steps may be compiled into the kernel before them
+    chain     whether neighbouring steps may run tile by tile, so that what passes between them is a tile
     isa       an instruction set level instead of the best one present
     tile      {step: {axis: size}}: tiles of a fixed size, to see what they do. Axes of the step's index space say what
               one thread takes at a time; a GEMM also takes mr and nr (registers), mc and kc (cache blocks)
@@ -58,6 +59,7 @@ class TilingExecutor:
         *,
         backend: str = "cpu",
         fuse: bool = True,
+        chain: bool = True,
         isa: str | None = None,
         tile: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class TilingExecutor:
         self.threads = threads if threads is not None else default_threads()
         self.backend = backend
         self.fuse = fuse
+        self.chain = chain
         self.isa = isa
         self.tile = {step: dict(t) for step, t in (tile or {}).items()}
 
@@ -114,6 +117,7 @@ class TilingPlan:
         self.state: dict[str, Array] = {}
         self._wanted = doors.wanted(pipe)
         self._outputs = self.lowered.pipe.outputs
+        self._in_place = doors.in_place_inputs(self.lowered.pipe)
         self._bindings: OrderedDict[Any, Bound] = OrderedDict()
         self._tapped: dict[tuple[str, ...], TilingPlan] = {}
         self._lock = threading.RLock()
@@ -160,6 +164,7 @@ class TilingPlan:
             if results is not None:
                 return results
         doors.check_names(given, self._wanted, "input") if given.keys() != self._wanted.keys() else None
+        out = doors.arrays_of(out)
         arrays = {name: doors.as_array(value, given[name]) for name, value in self._wanted.items()}
         if not self._has_state:
             bound = self.bound(arrays, out)
@@ -207,6 +212,7 @@ class TilingPlan:
         """
         given = inputs or {}
         doors.check_names(given, self._wanted, "input")
+        out = doors.arrays_of(out)
         arrays = {name: doors.as_array(value, given[name]) for name, value in self._wanted.items()}
         bound = self.bound(arrays, out)
         outputs = bound.outputs(out, arrays)
@@ -316,6 +322,7 @@ class Bound:
             and not plan._has_state
             and all(v.dtype is not None for v in plan._wanted.values())
             and all(binding.placed[n].strides is None for n in self._names)
+            and not any(n in plan.binder.aligns for n in self._names)
             and usable()
         )
         self._program = programs[0] if programs else Program(())
@@ -333,10 +340,15 @@ class Bound:
         for name, value in values.items():
             if out and name in out:
                 shape = self.binding.shapes[value.name]
-                results[name] = doors.check_output(name, value, out[name], shape, {**arrays, **results})
+                in_place = self.plan._in_place[name]
+                results[name] = doors.check_output(name, value, out[name], shape, arrays, results, in_place)
             else:
                 assert value.dtype is not None
-                results[name] = np.empty(self._shapes[name], value.dtype.numpy)
+                align = self.plan.binder.aligns.get(value.name, 1)
+                results[name] = doors.fresh(self._shapes[name], value.dtype, align)
+        if self.plan.binder.asking:
+            slots = {**arrays, **{value: results[name] for value, name in self._direct.items()}}
+            doors.check_slots(self.plan.binder.order, slots)
         return results
 
     def states(self, kept: Mapping[str, Array]) -> dict[str, Array]:
@@ -345,13 +357,8 @@ class Bound:
         for name, value in self.plan.lowered.pipe.of_kind("state").items():
             assert value.dtype is not None
             shape = doors.stored_shape(value.dtype, self.binding.shapes[name])
-            if name in kept and kept[name].shape != shape:
-                raise ArgumentError(
-                    f"state {name!r} has shape {kept[name].shape} from an earlier run, but {shape} at these sizes; "
-                    f"give state={{...}} of its own to a run of other sizes"
-                )
-            states[name] = np.empty(shape, value.dtype.numpy)
-            states[name][...] = kept[name] if name in kept else value.data
+            states[name] = doors.fresh(shape, value.dtype, self.plan.binder.aligns.get(name, 1))
+            states[name][...] = doors.state_content(name, value, kept, shape)
         return states
 
     def take(self) -> RunMemory:
@@ -364,7 +371,7 @@ class Bound:
     def _new_memory(self) -> RunMemory:
         b = self.binding
         workers = self.plan.executor.threads if b.parallel else 1
-        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words)
+        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words, self.plan.binder.align)
 
     def give_back(self, memory: RunMemory) -> None:
         if len(self._pool) < CONTEXTS:
@@ -470,7 +477,7 @@ class Bound:
     def _array(self, value: Value, memory: RunMemory, external: Mapping[str, Any]) -> Any:
         """The array behind a value during a run."""
         if value.kind == "constant":
-            return value.data
+            return self.plan.binder.constants[value.name]
         if value.name in external:
             return external[value.name]
         assert value.dtype is not None
@@ -500,8 +507,11 @@ class Bound:
         try:
             with ctx.entered(step.name, step.kernel, step.specs, slots):
                 step.kernel.execute(ctx)
+            for slot, value in step.outputs.items():
+                if not ctx.is_written(slots[slot]):
+                    raise UnwrittenRead(f"step {step.name!r} never wrote its slot {slot!r} ({value.name!r})")
         except TileworkError as error:
-            if step.name in str(error):
+            if repr(step.name) in str(error):
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:

@@ -9,6 +9,7 @@ start late, cost time and nothing else.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from llvmlite import ir
@@ -31,6 +32,7 @@ HEAD = 8
 # Words of a program's header: stages, stage table, row table, fix table, worker memory's base.
 HEADER = 5
 
+SPINS = 4000  # turns of a waiting loop, about 50 us, before the processor is given up
 TICKS = 2**27  # processor ticks between looks at Python's signals: about 50 ms at 2.6 GHz
 
 
@@ -114,6 +116,19 @@ def relax(typingctx: Any) -> Any:
 
 
 @intrinsic
+def yield_processor(typingctx: Any) -> Any:
+    """Let another thread have the processor, where the C library has POSIX's call for it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if sys.platform != "win32":
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def ticks(typingctx: Any) -> Any:
     """The processor's time-stamp counter; 0 where user code may not read one."""
 
@@ -130,7 +145,7 @@ def ticks(typingctx: Any) -> Any:
 # worker(bases, program, progress): bases is this worker's own table. Returns when the program is done or stopped.
 WORKER = f"""
 from numba import types
-from {PACKAGE}.kernels.dispatch import add_atomic, address_of, load, load_atomic, relax, store, ticks
+from {PACKAGE}.kernels.dispatch import add_atomic, address_of, load, load_atomic, relax, store, ticks, yield_processor
 from {PACKAGE}.kernels.entry import call_entry
 
 
@@ -165,10 +180,14 @@ def entry(bases, program, progress):
             add_atomic(counter + 64, 1)
             if ticks() - start > {TICKS}:
                 store(head, 0, 1)
+        spins = 0
         while load_atomic(counter + 64) < tiles:
             if load_atomic(head) != 0:
                 return types.int32(load_atomic(head))
             relax()
+            spins += 1
+            if spins > {SPINS}:
+                yield_processor()  # the worker we wait for may be waiting for this very processor
     return types.int32(0)
 """
 
@@ -240,7 +259,7 @@ from {PACKAGE}.kernels.entry import call_entry_at
 
 PAYLOAD = 32  # bytes from a bytes object to its content
 DATA, RANK, SIZES, STRIDES, DESCR, FLAGS = 2, 3, 4, 5, 7, 8  # words of an array object
-WRITEABLE = 0x0400
+WRITEABLE, ALIGNED = 0x0400, 0x0100
 
 
 @njit(error_model="numpy")
@@ -251,7 +270,7 @@ def accepted(block, args, count, kind, bases, workers, pitch):
         rank = load(at, 2)
         if load(array, 1) != kind or load(array, DESCR) != load(at, 1) or load(array, RANK) & 0xFFFFFFFF != rank:
             return False
-        if load(at, 3) and not load(array, FLAGS) & WRITEABLE:
+        if not load(array, FLAGS) & ALIGNED or (load(at, 3) and not load(array, FLAGS) & WRITEABLE):
             return False
         sizes, strides = load(array, SIZES), load(array, STRIDES)
         for d in range(rank):
