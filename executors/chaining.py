@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..primitives.kernel import ArgSpec, Axis, index_space
 from ..primitives.pipeline import Step, Value
+from ..primitives.sizes import ceildiv
 
 L2 = 512 * 1024  # bytes that the intermediates of one tile may fill
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
@@ -176,7 +177,6 @@ def _worth(
         assert found is not None
         multiple = max(multiple, found.multiple)
     rows = max(LEAST_ROWS, int(L2 / max(a_row, 1)))
-    tiles = max(threads, -(-size // rows))
-    tiles = -(-tiles // threads) * threads
-    tile = -(-(-(-size // tiles)) // multiple) * multiple
+    tiles = int(ceildiv(max(threads, ceildiv(size, rows)), threads)) * threads
+    tile = int(ceildiv(ceildiv(size, tiles), multiple)) * multiple
     return Chain(tuple(s for s, _ in chain), tuple(a for _, a in chain), held, size, min(tile, size))

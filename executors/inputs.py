@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -169,8 +170,6 @@ def check_output(
     others     outputs that have their arrays already
     in_place   inputs whose memory it may take over exactly
     """
-    if isinstance(array, Buffer):
-        array = array.view_mut()
     dtype = value.dtype
     assert dtype is not None
     if not isinstance(array, np.ndarray):
@@ -257,6 +256,20 @@ def state_content(name: str, value: Value, kept: Mapping[str, Any], shape: tuple
             f"give state={{...}} of its own to a run of other sizes"
         )
     return given
+
+
+def fresh(shape: tuple[int, ...], dtype: DType, align: int = 1) -> Array:
+    """Memory of its own, of a stored shape."""
+    if align <= 16:  # what NumPy gives
+        return np.empty(shape, dtype.numpy)
+    return aligned_bytes(math.prod(shape) * dtype.numpy.itemsize, align).view(dtype.numpy).reshape(shape)
+
+
+def arrays_of(out: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The caller's outputs, where they are Buffers the arrays on their memory."""
+    if out is None or not any(isinstance(given, Buffer) for given in out.values()):
+        return out
+    return {name: given.view_mut() if isinstance(given, Buffer) else given for name, given in out.items()}
 
 
 def alignments(order: Iterable[Step]) -> dict[str, int]:

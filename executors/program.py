@@ -113,9 +113,11 @@ class Program:
 class RunMemory:
     """The memory of one run of a binding: bases per worker, progress, arena, and each worker's own scratch."""
 
-    def __init__(self, workers: int, bases: int, arena_bytes: int, local_bytes: int, progress_words: int) -> None:
+    def __init__(
+        self, workers: int, bases: int, arena_bytes: int, local_bytes: int, progress_words: int, align: int = 64
+    ) -> None:
         self.workers = workers
-        self.arena = aligned_bytes(arena_bytes + 64, 64)
+        self.arena = aligned_bytes(arena_bytes + 64, align)
         local = -(-local_bytes // 128) * 128 + 64
         self.local = aligned_bytes(workers * local, 64)
         pitch = -(-bases // 8) * 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -264,6 +263,7 @@ class SingleThreadPlan:
 
     def _outputs(self, binding: _Binding, out: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Array]:
         doors.check_names(out.keys(), {n: v for n, v in self.pipe.outputs.items() if n in out}, "output")
+        out = doors.arrays_of(out) or {}
         results: dict[str, Array] = {}
         for name, value in self.pipe.outputs.items():
             assert value.dtype is not None
@@ -277,9 +277,7 @@ class SingleThreadPlan:
     def _fresh(self, value: Value, shape: tuple[int, ...]) -> Array:
         """Memory of its own for a value, as aligned as its steps need it."""
         assert value.dtype is not None
-        stored = doors.stored_shape(value.dtype, shape)
-        nbytes = math.prod(stored) * value.dtype.numpy.itemsize
-        return aligned_bytes(nbytes, self._align_of(value.name)).view(value.dtype.numpy).reshape(stored)
+        return doors.fresh(doors.stored_shape(value.dtype, shape), value.dtype, self._aligns.get(value.name, 1))
 
     def _check_written(self, ctx: ExecContext) -> None:
         """Raise UnwrittenRead where a result was never asked for by the step that writes it."""
