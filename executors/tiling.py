@@ -112,7 +112,12 @@ class TilingPlan:
                 raise ArgumentError(f"there is no value {name!r} to tap; there is {', '.join(self.lowered.values)}")
             self.lowered.pipe.output(name, self.lowered.values[name])
         self.binder = Binder(
-            self.lowered.pipe, executor.backend, executor.threads, {"isa": executor.isa}, executor.tile
+            self.lowered.pipe,
+            executor.backend,
+            executor.threads,
+            {"isa": executor.isa},
+            self._tiles(),
+            executor.chain,
         )
         self.state: dict[str, Array] = {}
         self._wanted = doors.wanted(pipe)

@@ -242,3 +242,45 @@ def test_other_row_counts_compile_nothing():
     for m in (1, 2, 3, 7, 64, 1000):
         plan.run({"a": codes("u8", (m, 64))})
     assert forge.Counts.compiled == before
+
+
+def test_a_tile_of_an_axis_is_named_after_the_users_step():
+    pipe = layer("u8", codes("s8", (64, 150)))
+    plan = tw.TilingExecutor(2, tile={"gemm_u8s8s32": {"m": 8, "n": 64}}).compile(pipe)
+    plan.run({"a": codes("u8", (37, 64))})
+    assert "tiles 5 x 3" in plan.explain()
+    with pytest.raises(tw.errors.ArgumentError, match="tile= names step 'gemm'; the plan has"):
+        tw.TilingExecutor(2, tile={"gemm": {"m": 8}}).compile(pipe)
+
+
+def two_layers(width, hidden):
+    pipe = tw.Pipeline("mlp")
+    x = pipe.input("x", "u8", ("M", width))
+    h = tw.ops.gemm(x, codes("s8", (width, hidden)), a_zero_point=128)
+    h = tw.ops.relu(tw.ops.requantize(h, multiplier=1e-3, zero_point=10, dtype="u8"))
+    y = tw.ops.gemm(h, codes("s8", (hidden, width)), a_zero_point=10)
+    pipe.output("y", tw.ops.requantize(y, multiplier=1e-3, zero_point=100, dtype="u8"))
+    return pipe
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_chain_of_layers_runs_tile_by_tile_with_the_same_bytes(threads):
+    pipe, x = two_layers(32, 1024), codes("u8", (1003, 32))
+    apart = tw.TilingExecutor(threads, chain=False).compile(pipe)
+    chained = tw.TilingExecutor(threads).compile(pipe)
+    assert_array_equal(chained.run({"x": x})["y"], apart.run({"x": x})["y"], strict=True)
+    assert "one stage" in chained.explain()
+    assert "one stage" not in apart.explain()
+    (bound,) = chained._bindings.values()
+    assert bound.binding.arena_bytes == 0
+
+
+def test_the_memory_of_a_chain_does_not_grow_with_the_rows():
+    plan = tw.TilingExecutor(2).compile(two_layers(32, 1024))
+    sizes = []
+    for m in (2_000, 20_000):
+        plan.run({"x": codes("u8", (m, 32))})
+        binding = next(reversed(plan._bindings.values())).binding
+        sizes.append((binding.arena_bytes, binding.local_bytes))
+    assert sizes[0][0] == sizes[1][0] == 0
+    assert sizes[1][1] <= 1.1 * sizes[0][1]
