@@ -283,4 +283,4 @@ def test_the_memory_of_a_chain_does_not_grow_with_the_rows():
         binding = next(reversed(plan._bindings.values())).binding
         sizes.append((binding.arena_bytes, binding.local_bytes))
     assert sizes[0][0] == sizes[1][0] == 0
-    assert sizes[1][1] <= 1.1 * sizes[0][1]
+    assert max(local for _, local in sizes) < 2**20  # bytes a thread, whatever the number of rows
