@@ -22,6 +22,7 @@ from .cutting import Cut, cut
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
 from .tiles import choose, extents
+from .verify import verify
 
 Array = np.ndarray[Any, Any]
 
@@ -145,6 +146,7 @@ class Binder:
             if made is None:
                 return self.bind(env, strides, separate | {n})
             laid += made
+        verify(laid, placed, requests, {name: d for chain in chains.values() for name, d in chain.held.items()})
         parts = self._parts(laid)
         programs = [p for p in parts if isinstance(p, Program)]
         return Binding(

@@ -100,7 +100,7 @@ def _axis(step: Step, name: str) -> Axis | None:
     return next((a for a in space.axes if a.name == name and a.split), None) if space is not None else None
 
 
-def _dimensions(spec: ArgSpec, value: Value) -> list[tuple[int, object]]:
+def dimensions(spec: ArgSpec, value: Value) -> list[tuple[int, object]]:
     """(dimension of the value, what it follows), the specification aligned with the last dimensions."""
     follows = spec.follows or ()
     return [(value.ndim - len(follows) + d, f) for d, f in enumerate(follows)]
@@ -113,7 +113,7 @@ def _cuts(step: Step, axis: str) -> dict[int, int]:
         value = step.outputs.get(spec.slot)
         if value is None:
             continue
-        at = [d for d, f in _dimensions(spec, value) if f == axis]
+        at = [d for d, f in dimensions(spec, value) if f == axis]
         if len(at) != 1 or value.kind == "state" or spec.access != "write":
             return {}
         cut[id(value)] = at[0]
@@ -127,7 +127,7 @@ def _following(step: Step, where: Mapping[int, int]) -> str | None:
         value = step.inputs.get(spec.slot)
         if value is None or id(value) not in where:
             continue
-        axes.add(dict(_dimensions(spec, value)).get(where[id(value)]))
+        axes.add(dict(dimensions(spec, value)).get(where[id(value)]))
     if len(axes) != 1:
         return None
     axis = axes.pop()
@@ -139,7 +139,7 @@ def _extent(step: Step, axis: str, shapes: Mapping[str, tuple[int, ...]]) -> int
     for spec in step.specs:
         value = step.outputs.get(spec.slot)
         if value is not None:
-            for d, f in _dimensions(spec, value):
+            for d, f in dimensions(spec, value):
                 if f == axis:
                     return shapes[value.name][d]
     return -1
@@ -167,7 +167,7 @@ def _worth(
             if value is None or id(value) in kept or not readers.get(id(value), {-1}) <= set(inside):
                 continue
             if value.name in nbytes:
-                held[value.name] = next(d for d, f in _dimensions(spec, value) if f == axis)
+                held[value.name] = next(d for d, f in dimensions(spec, value) if f == axis)
     if not held or max(nbytes[name] for name in held) < WORTH:
         return None
     a_row = sum(nbytes[name] for name in held) / size

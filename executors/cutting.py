@@ -60,7 +60,11 @@ def _counts(
     kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequence[Operand], threads: int
 ) -> tuple[int, ...]:
     """How often to cut each axis: as evenly as possible, then with the least data read twice."""
-    pieces = [max(1, -(-n // axis.multiple)) if axis.split else 1 for axis, n in zip(space.axes, sizes, strict=False)]
+    free = _followed(kernel)
+    pieces = [
+        max(1, -(-n // axis.multiple)) if axis.split and axis.name in free else 1
+        for axis, n in zip(space.axes, sizes, strict=True)
+    ]
     best: tuple[float, tuple[int, ...]] | None = None
     for counts in _factorings(threads, len(sizes)):
         counts = tuple(min(c, p) for c, p in zip(counts, pieces, strict=False))
@@ -79,6 +83,13 @@ def _counts(
             best = (score, counts)
     assert best is not None
     return best[1]
+
+
+def _followed(kernel: Any) -> set[str]:
+    """The axes that everything the kernel writes follows: along them, tiles write parts of their own."""
+    written = [spec for spec in kernel.signature() if spec.writes]
+    axes = [{f for f in spec.follows or () if isinstance(f, str)} for spec in written]
+    return set.intersection(*axes) if axes else set()
 
 
 def _traffic(kernel: Any, operands: Sequence[Operand]) -> list[tuple[set[str], int]]:
