@@ -18,7 +18,7 @@ from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
 from . import inputs as doors
 from .chaining import Chain, find_chains
-from .cutting import Cut, cut
+from .cutting import SMALL, Cut, cut
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
 from .tiles import choose, extents
@@ -48,6 +48,7 @@ class Laid:
     details: list[str] = field(default_factory=list)
     python: str = ""
     cost: float = 0.0
+    beside: tuple[str, ...] = ()
 
 
 @dataclass
@@ -106,11 +107,13 @@ class Binder:
         env: dict[str, int],
         strides: Mapping[str, tuple[int, ...] | None],
         separate: frozenset[int] = frozenset(),
+        groups: tuple[range, ...] = (),
     ) -> Binding:
         """Lay everything out for these sizes.
 
         strides   of every external array that is not contiguous, in bytes
         separate  positions of steps at which no chain is to begin
+        groups    runs of steps that are to run at once
         """
         shapes = doors.value_shapes(self.pipe, env)
         externals = [n for n, v in self.values.items() if self._is_external(v)]
@@ -120,7 +123,7 @@ class Binder:
             if value.dtype is not None:
                 shape = doors.stored_shape(value.dtype, shapes[name])
                 placed[name] = Placed(FIRST_EXTERNAL + n, 0, shape, strides.get(name))
-        requests = self._lifetimes(shapes)
+        requests = self._lifetimes(shapes, groups)
         chains = self._chains(shapes, requests, separate)
         held = [name for chain in chains.values() for name in chain.held]
         bases = FIRST_EXTERNAL + len(externals)
@@ -144,8 +147,12 @@ class Binder:
                 continue
             made = self._lay_chain(chains[n], env, placed, local)
             if made is None:
-                return self.bind(env, strides, separate | {n})
+                return self.bind(env, strides, separate | {n}, groups)
             laid += made
+        if not groups and (found := self._independent(laid)):
+            return self.bind(env, strides, separate, found)
+        for group in groups:
+            self._merge([laid[n] for n in group])
         verify(laid, placed, requests, {name: d for chain in chains.values() for name, d in chain.held.items()})
         parts = self._parts(laid)
         programs = [p for p in parts if isinstance(p, Program)]
@@ -225,15 +232,51 @@ class Binder:
     def _is_external(self, value: Value) -> bool:
         return value.kind in ("input", "argument", "state") or (id(value) in self.outputs and value.kind == "result")
 
-    def _lifetimes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, int, int]]:
+    def _independent(self, laid: list[Laid]) -> tuple[range, ...]:
+        """Runs of neighbouring steps, none of which reads another, that a single thread each would be left to.
+
+        Worth it only where each has some work and cannot be cut itself.
+        """
+        found: list[range] = []
+        start = 0
+        while self.threads > 1 and start < len(laid):
+            end = start
+            while (
+                end < len(laid)
+                and _alone(laid[end])
+                and not _depends(laid[end].step, [x.step for x in laid[start:end]])
+            ):
+                end += 1
+            if end - start > 1:
+                found.append(range(start, end))
+            start = max(end, start + 1)
+        return tuple(found)
+
+    @staticmethod
+    def _merge(items: list[Laid]) -> None:
+        """One stage of steps that run at once; it belongs to the first of them."""
+        rows = tuple(row for item in items for stage in item.stages for row in stage.rows)
+        for item in items:
+            item.stages = []
+            item.beside = tuple(other.step.name for other in items if other is not item)
+        items[0].stages = [Stage(len(rows), rows, spread=True)]
+
+    def _lifetimes(
+        self, shapes: Mapping[str, tuple[int, ...]], groups: tuple[range, ...] = ()
+    ) -> dict[str, tuple[int, int, int]]:
+        """Bytes, first and last position of every intermediate; steps that run at once have one position."""
+        position = list(range(len(self.order)))
+        for group in groups:
+            for n in group:
+                position[n] = group[0]
         last: dict[str, int] = {}
-        for n, step in enumerate(self.order):
+        for n, step in zip(position, self.order, strict=True):
             for value in [*step.inputs.values(), *step.outputs.values()]:
                 last[value.name] = n
         for value in self.pipe.updates.values():
             last[value.name] = len(self.order)
         requests = {}
-        for n, step in enumerate(self.order):
+        for n, step in zip(position, self.order, strict=True):
             for value in step.outputs.values():
                 if value.kind in ("result", "buffer") and not self._is_external(value):
                     assert value.dtype is not None
@@ -328,6 +371,22 @@ class Binder:
         if stages:
             parts.append(Program(stages))
         return parts
+
+
+def _alone(item: Laid) -> bool:
+    """Whether a step is one tile with work enough for a thread."""
+    single = len(item.stages) == 1 and item.stages[0].tiles == 1 and len(item.stages[0].rows) == 1
+    return single and not item.stages[0].fixes and item.cost >= SMALL / 4
+
+
+def _depends(step: Step, earlier: list[Step]) -> bool:
+    """Whether a step reads what one of the others writes, or shares a state with one."""
+    written = {id(v) for other in earlier for v in other.outputs.values()}
+    touched = {
+        id(v) for other in earlier for v in [*other.inputs.values(), *other.outputs.values()] if v.kind == "state"
+    }
+    mine = [*step.inputs.values(), *step.outputs.values()]
+    return any(id(v) in written or id(v) in touched for v in mine)
 
 
 class _Local:

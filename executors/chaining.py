@@ -177,6 +177,6 @@ def _worth(
         assert found is not None
         multiple = max(multiple, found.multiple)
     rows = max(LEAST_ROWS, int(L2 / max(a_row, 1)))
-    tiles = int(ceildiv(max(threads, ceildiv(size, rows)), threads)) * threads
+    tiles = int(ceildiv(max(threads, int(ceildiv(size, rows))), threads)) * threads
     tile = int(ceildiv(ceildiv(size, tiles), multiple)) * multiple
     return Chain(tuple(s for s, _ in chain), tuple(a for _, a in chain), held, size, min(tile, size))

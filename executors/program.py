@@ -74,11 +74,15 @@ class Fix:
 
 @dataclass(frozen=True)
 class Stage:
-    """Tiles that may run in any order and at once; each runs the rows in order."""
+    """Tiles that may run in any order and at once; each runs the rows in order.
+
+    spread  each tile is a step of its own: one row each, and as many tiles as rows
+    """
 
     tiles: int
     rows: tuple[Row, ...]
     fixes: tuple[Fix, ...] = ()
+    spread: bool = False
 
 
 class Program:
@@ -93,7 +97,8 @@ class Program:
         self._fix_table = np.zeros((len(fixes), dispatch.FIX), np.int64)
         row = fix = 0
         for n, stage in enumerate(stages):
-            self._stage_table[n] = stage.tiles, row, len(stage.rows), fix, len(stage.fixes)
+            rows = 1 if stage.spread else len(stage.rows)
+            self._stage_table[n] = stage.tiles, row, rows, fix, len(stage.fixes), int(stage.spread)
             row += len(stage.rows)
             fix += len(stage.fixes)
         for n, r in enumerate(self.rows):

@@ -48,6 +48,8 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
         for (name, variant), how, detail in zip(item.chosen, item.cuts, item.details, strict=True):
             tiles = " x ".join(map(str, how.counts)) or "1"
             lines.append(f"  {item.step.name:32} {name}/{variant}, tiles {tiles}" + (f"; {detail}" if detail else ""))
+        if item.beside:
+            lines.append(f"{'':34} at once with {', '.join(item.beside)}")
     for chain in binding.chains:
         held = ", ".join(chain.held)
         lines.append(

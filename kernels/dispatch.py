@@ -19,8 +19,9 @@ from numba.extending import intrinsic
 
 PACKAGE = __package__.rsplit(".", 1)[0]
 
-# Words of one stage: tiles, first row, rows, first fix, fixes.
-STAGE = 5
+# Words of one stage: tiles, first row, rows, first fix, fixes, spread (1: each tile has rows of its own, one after the
+# other in the table: steps that do not depend on each other).
+STAGE = 6
 # Words of one row: entry, block, ranges, bytes from one tile's ranges to the next.
 ROW = 4
 # Words of one fix: base to set, offset in the worker's memory, address of one displacement per tile.
@@ -156,6 +157,7 @@ def entry(bases, program, progress):
     for stage in range(stages):
         at = stage_table + {8 * STAGE} * stage
         tiles, first_row, rows, first_fix, fixes = load(at, 0), load(at, 1), load(at, 2), load(at, 3), load(at, 4)
+        spread = rows * load(at, 5)
         counter = head + {8 * HEAD} + {8 * PROGRESS} * stage
         while True:
             if load_atomic(head) != 0:
@@ -168,7 +170,8 @@ def entry(bases, program, progress):
             for n in range(first_fix, first_fix + fixes):
                 fix = fix_table + {8 * FIX} * n
                 bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
-            for n in range(first_row, first_row + rows):
+            row_of_tile = first_row + tile * spread
+            for n in range(row_of_tile, row_of_tile + rows):
                 row = row_table + {8 * ROW} * n
                 status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))
                 if status != 0:
@@ -207,11 +210,13 @@ def entry(bases, program, progress):
     for stage in range(load(head, 4), stages):
         at = stage_table + {8 * STAGE} * stage
         tiles, first_row, rows, first_fix, fixes = load(at, 0), load(at, 1), load(at, 2), load(at, 3), load(at, 4)
+        spread = rows * load(at, 5)
         for tile in range(first_tile, tiles):
             for n in range(first_fix, first_fix + fixes):
                 fix = fix_table + {8 * FIX} * n
                 bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
-            for n in range(first_row, first_row + rows):
+            row_of_tile = first_row + tile * spread
+            for n in range(row_of_tile, row_of_tile + rows):
                 row = row_table + {8 * ROW} * n
                 status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))
                 if status != 0:

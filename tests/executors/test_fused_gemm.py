@@ -284,3 +284,18 @@ def test_the_memory_of_a_chain_does_not_grow_with_the_rows():
         sizes.append((binding.arena_bytes, binding.local_bytes))
     assert sizes[0][0] == sizes[1][0] == 0
     assert max(local for _, local in sizes) < 2**20  # bytes a thread, whatever the number of rows
+
+
+def test_branches_that_cannot_be_cut_run_at_once_with_the_same_bytes():
+    pipe = tw.Pipeline("branches")
+    x = pipe.input("x", "u8", ("M", 2000))
+    for n in range(3):
+        w = pipe.constant(f"w{n}", codes("s8", (2000, 40)))
+        pipe.output(f"y{n}", tw.ops.requantize(tw.ops.gemm(x, w), multiplier=1e-4, dtype="u8"))
+    inputs = {"x": codes("u8", (3, 2000))}
+    plan = both(pipe, inputs)
+    assert "at once with" in plan.explain()
+    for threads in (2, 3):
+        found = tw.TilingExecutor(threads).run(pipe, inputs)
+        for name, array in tw.TilingExecutor(1).run(pipe, inputs).items():
+            assert_array_equal(found[name], array, strict=True)
