@@ -27,26 +27,32 @@ def text(pipe: Pipeline) -> str:
 
 
 def mermaid(pipe: Pipeline) -> str:
-    """A flowchart; inputs are rounded, constants boxes, steps double-edged. Types are on the edges."""
+    """A flowchart; inputs are rounded, constants boxes, steps double-edged. Types are on the edges, and updates dotted."""
     ids: dict[int, str] = {}
     lines = ["flowchart TD"]
     for value in pipe.values.values():
-        if value.kind not in ("result", "buffer"):
+        if value.kind != "result" and value.producer is None:
             ids[id(value)] = f"v{len(ids)}"
             left, right = ("[", "]") if value.kind == "constant" else ("([", "])")
             lines.append(f"  {ids[id(value)]}{left}{_quoted(value.name)}{right}")
     steps = {id(step): f"s{n}" for n, step in enumerate(pipe.steps)}
+
+    def source(value: Value) -> str:
+        return steps[id(value.producer[0])] if value.producer else ids[id(value)]
+
     for step in pipe.order():
         lines.append(f"  {steps[id(step)]}[[{_quoted(step.name)}]]")
         for slot, value in step.inputs.items():
-            source = steps[id(value.producer[0])] if value.producer else ids.get(id(value))
-            if source is not None:
-                label = _quoted(f"{slot}: {value.dtype or 'function'} {show(value.shape)}")
-                lines.append(f"  {source} -->|{label}| {steps[id(step)]}")
+            label = _quoted(f"{slot}: {value.dtype or 'function'} {show(value.shape)}")
+            lines.append(f"  {source(value)} -->|{label}| {steps[id(step)]}")
+        for slot, value in step.outputs.items():
+            if value.kind == "state":
+                lines.append(f"  {steps[id(step)]} -.->|{_quoted(slot)}| {ids[id(value)]}")
     for n, (name, value) in enumerate(pipe.outputs.items()):
         lines.append(f"  o{n}([{_quoted(name)}])")
-        source = steps[id(value.producer[0])] if value.producer else ids.get(id(value))
-        lines.append(f"  {source} -->|{_quoted(f'{value.dtype} {show(value.shape)}')}| o{n}")
+        lines.append(f"  {source(value)} -->|{_quoted(f'{value.dtype} {show(value.shape)}')}| o{n}")
+    for name, value in pipe.updates.items():
+        lines.append(f"  {source(value)} -.->|{_quoted('update')}| {ids[id(pipe.values[name])]}")
     return "\n".join(lines)
 
 

@@ -70,9 +70,8 @@ def test_nothing_is_read_before_it_was_written():
 
 def test_what_a_failed_step_wrote_does_not_count():
     ctx, slots = context(x=np.zeros(2), y_=np.zeros(2))
-    with pytest.raises(RuntimeError, match="broken"), entered(ctx, slots, *READ_WRITE):
-        ctx.write("y")
-        raise RuntimeError("broken")
+    with contextlib.suppress(ZeroDivisionError), entered(ctx, slots, *READ_WRITE):
+        ctx.write("y")[0] = 1 / 0
     assert not ctx.is_written(slots["y"])
     with entered(ctx, slots, *READ_WRITE):  # and the context is usable
         ctx.write("y")
