@@ -14,7 +14,9 @@ from . import accumulators, checks
 from .indexing import Index
 
 BATCH = "cdefgh"  # names of the leading axes; their sizes are the same letters in upper case
-OPERANDS = ("u8", "s8", "f32")
+REAL = ("f32", "f16", "bf16")
+PARTNERS = {"u8": ("u8", "s8"), "s8": ("u8", "s8"), "s16": ("s16",), **dict.fromkeys(REAL, REAL)}  # a: what b may be
+OPERANDS = tuple(PARTNERS)
 
 
 @stored_as("gemm")
@@ -22,7 +24,7 @@ OPERANDS = ("u8", "s8", "f32")
 class Gemm:
     """acc[.., m, n] = sum over k of (a[.., m, k] - a_zero_point) * (b[.., k, n] - b_zero_point).
 
-    a_dtype, b_dtype             u8 or s8 each, giving s32; or both f32, giving f32
+    a_dtype, b_dtype             u8 or s8 each, or both s16, giving s32; or f32, f16 or bf16 each, giving f32
     batch                        number of leading dimensions of the result
     a_batch, b_batch             per leading dimension of an operand, the batch axis that it follows; None: size 1
     a_zero_point, b_zero_point   how zero points follow the axes of the result (see indexing.Index; m and n are the
@@ -39,15 +41,21 @@ class Gemm:
 
     def __post_init__(self) -> None:
         checks.one_of("gemm", "a_dtype", self.a_dtype, OPERANDS)
-        checks.one_of("gemm", "b_dtype", self.b_dtype, ("f32",) if self.a_dtype == "f32" else ("u8", "s8"))
+        checks.one_of("gemm", "b_dtype", self.b_dtype, PARTNERS[self.a_dtype])
         if self.batch > len(BATCH):
             raise LayoutError(f"gemm of {self.batch} leading dimensions; at most {len(BATCH)} work")
-        if self.real and (self.a_zero_point is not None or self.b_zero_point is not None):
-            raise LayoutError("gemm of f32 has no zero points; leave them out")
+        if self.symmetric and (self.a_zero_point is not None or self.b_zero_point is not None):
+            raise LayoutError(f"gemm of {self.a_dtype} has no zero points; leave them out")
 
     @property
     def real(self) -> bool:
-        return self.a_dtype == "f32"
+        """Whether the sums are float32."""
+        return self.a_dtype in REAL
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the types have no zero points."""
+        return self.real or self.a_dtype == "s16"
 
     @property
     def acc_dtype(self) -> str:
@@ -55,7 +63,9 @@ class Gemm:
 
     @property
     def name(self) -> str:
-        return "gemm_f32" if self.real else f"gemm_{self.a_dtype}{self.b_dtype}s32"
+        if self.a_dtype == self.b_dtype == "f32":
+            return "gemm_f32"
+        return f"gemm_{self.a_dtype}{self.b_dtype}{self.acc_dtype}"
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from ..primitives.quantization import QuantParams
 from ..primitives.sizes import Shape
 from . import argmax as argmax_step
 from . import elementwise
-from .gemm import Gemm
+from .gemm import PARTNERS, Gemm
 from .indexing import Index, broadcast, parameter
 from .map import Map
 from .quantize import REAL, Dequantize, Quantize
@@ -46,18 +46,23 @@ Block = int | tuple[int, int] | None
 def gemm(a: Operand, b: Operand, a_zero_point: Operand = None, b_zero_point: Operand = None) -> Value:
     """Matrix product: acc[.., m, n] = sum over k of (a - a_zero_point)[.., m, k] * (b - b_zero_point)[.., k, n].
 
-    a             u8, s8 or f32 (.., M, K)
-    b             u8 or s8, or f32 where a is (.., K, N); leading sizes are equal or 1
+    a             u8, s8, s16, f32, f16 or bf16 (.., M, K)
+    b             u8 or s8 where a is one of them, s16 where a is, else f32, f16 or bf16 (.., K, N); leading sizes are
+                  equal or 1
     a_zero_point  one, (M,) or (.., M, 1), of a's type; left out: that of the quantization a carries, or 0
     b_zero_point  one, (N,) or (.., 1, N), of b's type; left out: likewise
-    returns       s32 (exact modulo 2**32) or f32 (one chain of fused multiply-adds over ascending k) (.., M, N);
+    returns       s32 (exact modulo 2**32) or f32 (one chain of fused multiply-adds over ascending k; bf16 times bf16 on
+                  a machine that multiplies pairs of them within reference.gemm.bf16_bound) (.., M, N);
                   it carries scale_a * scale_b where both operands carry a quantization that is constant along k
     """
     pipe = _pipeline("gemm", a, b)
     a, b = _data(pipe, a, "gemm", "a"), _data(pipe, b, "gemm", "b")
     a_dtype, b_dtype = _dtype(a), _dtype(b)
-    if (a_dtype == "f32") != (b_dtype == "f32"):
-        raise DTypeMismatch(f"gemm: a is {a_dtype} and b is {b_dtype}; u8 or s8 times u8 or s8, or f32 times f32, work")
+    if b_dtype not in PARTNERS.get(a_dtype, ()):
+        raise DTypeMismatch(
+            f"gemm: a is {a_dtype} and b is {b_dtype}; u8 or s8 times u8 or s8, s16 times s16, or f32, f16 or bf16 "
+            f"times f32, f16 or bf16 work"
+        )
     for name, operand in (("a", a), ("b", b)):
         if len(operand.shape) < 2:
             raise ShapeMismatch(
@@ -82,15 +87,15 @@ def gemm(a: Operand, b: Operand, a_zero_point: Operand = None, b_zero_point: Ope
         if given is None:
             given = _zero_point_of(operand, along, slot)
         if not isinstance(given, Value):
-            given = _codes(given, _dtype(operand), f"gemm: {slot}") if a_dtype != "f32" else np.asarray(given)
+            given = _codes(given, _dtype(operand), f"gemm: {slot}") if a_dtype in ("u8", "s8") else np.asarray(given)
             if not given.any():
                 continue
-        if a_dtype == "f32":
-            raise DTypeMismatch(f"gemm of f32 has no zero points; leave {slot} out")
+        if a_dtype not in ("u8", "s8"):
+            raise DTypeMismatch(f"gemm of {a_dtype} has no zero points; leave {slot} out")
         kernel[slot] = _gemm_zero_point(given.shape, out, along, f"gemm: {slot}")
         operands[slot] = given
     acc = pipe.add(Gemm(**kernel), **operands)
-    if a_dtype != "f32":
+    if a_dtype in ("u8", "s8", "s16"):
         acc.quant = _product(a.quant, b.quant, a.shape, b.shape, len(out))
     return _one(acc)
 

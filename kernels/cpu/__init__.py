@@ -6,4 +6,5 @@ from . import gemm_expand as gemm_expand
 from . import gemm_plain as gemm_plain
 from . import map as map
 from . import quantize as quantize
+from . import real_expand as real_expand
 from . import requantize as requantize

@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from . import isa
+from .isa import host_arch as host_arch
 from .simd import F32, I8, I16, I32, Emitter, vector
 
 # The record at `epilogue`: name, offset in bytes. int32 unless the name ends in _f32.
@@ -136,11 +137,6 @@ def _narrow_x86(e: Emitter, lanes: int, store: str, constants: list[Any]) -> Any
         return e.b.bitcast(dwords, bytes_)
 
     return finish
-
-
-def host_arch() -> str:
-    triple = isa.target()[0]
-    return "aarch64" if triple.startswith(("aarch64", "arm64")) else triple.partition("-")[0]
 
 
 def range_constants(zero_point: int, lo: int, hi: int, prefix: str = "") -> dict[str, float]:

@@ -15,7 +15,7 @@ from .simd import address_of, call_entry, get_s64, put_s64
 
 # Operands of the driver's block, in order, and the word that each begins at (kernels/entry.py).
 OPERANDS = {
-    "a": 0,  # (M, K) u8 or s8, any strides
+    "a": 0,  # (M, K), any strides
     "packed_b": 6,  # (bytes,) packing.PanelLayout
     "out": 10,  # (M, N), any row stride; inner stride of one element unless there is a finish
     "columns": 16,  # (bytes,) packing.Columns
@@ -47,6 +47,7 @@ NAMES = (
     "terms",  # rows.ROW_ZERO + rows.ROW_SUM: which factors rows have
     "signed_a",  # whether A's bytes are s8: row sums
     "a_shift",  # what storing A adds to its zero points
+    "tail",  # bytes of K after the last whole step, where rows are read in place
     "own",  # whether the output is too large for L2 (microkernel.ARGUMENTS)
 )
 WORDS = PARAMETERS + len(NAMES)
@@ -65,9 +66,8 @@ def gemm_entry(bases, block, ranges):
     constants = bases[block[16]] + block[17]
     work = bases[block[34]] + block[35]
     mr, nr, steps, item, mc, kc, copied = block[45], block[46], block[48], block[49], block[51], block[52], block[53]
-    own = block[58]
+    tail, own = block[58], block[59]
     whole = kc == steps
-    tail = 0 if copied else block[3] & 3  # bytes of K after the last whole step, where rows are read in place
     factors = work + WORK
     tile_at = factors + ((8 * mc + 63) & -64)
     rows_at = tile_at + 4 * nr * (mr if whole else mc)

@@ -12,7 +12,7 @@ from ..gemm import Gemm
 _SOURCE = """\
 import numpy as np
 from numba import njit
-from {package}.scalar import fma32
+from {package}.scalar import bf16_to_f32, f16_to_f32, fma32
 
 
 @njit(nogil=True, error_model="numpy")
@@ -27,9 +27,11 @@ def tile({arguments}):
 """
 
 _REAL = """\
-{indent}        a_mp = a[{a_batch}m, p]
+{indent}        a_mp = {widen_a}(a[{a_batch}m, p])
 {indent}        for n in range(acc_row.size):
-{indent}            acc_row[n] = fma32(a_mp, b_row[n], acc_row[n])"""
+{indent}            acc_row[n] = fma32(a_mp, {widen_b}(b_row[n]), acc_row[n])"""
+
+_WIDEN = {"bf16": "bf16_to_f32", "f16": "f16_to_f32"}
 
 _INTEGER = """\
 {indent}        a_mp = np.int32(np.int32(a[{a_batch}m, p]) - {za})
@@ -54,6 +56,8 @@ def build(kernel: Gemm) -> Native:
         zb = f"np.int32({_element('b_zero_point', kernel, (*lead, 'm', 'n0 + n'))})"
     names = {
         "indent": indent,
+        "widen_a": _WIDEN.get(kernel.a_dtype, ""),
+        "widen_b": _WIDEN.get(kernel.b_dtype, ""),
         "batch": "".join(f"{x}, " for x in lead),
         "a_batch": "".join("0, " if d is None else f"{lead[d]}, " for d in kernel.a_batch),
         "b_batch": "".join("0, " if d is None else f"{lead[d]}, " for d in kernel.b_batch),

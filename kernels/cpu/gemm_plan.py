@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from .. import forge
-from . import gemm, isa, rows
+from . import gemm, isa, rows, wide_rows
 from .dot import DOTS
 from .finish import Finish
 from .microkernel import Tile
 from .packing import PanelLayout, shift_of_a, shift_of_b
+from .real_epilogue import After
+from .real_finish import RealFinish
 
 L2_FOR_A = 384 * 1024  # bytes of A that one pass over the panels keeps in L2
 L2_FOR_OUTPUT = 896 * 1024  # bytes of output from which its lines are asked for ahead of time
@@ -48,6 +50,8 @@ class Family:
     full     whether there are full panels
     rest     vectors of the last panel where it is narrower; 0 if there is none
     rest_store  what its tiles write
+    after, rest_after  what follows float32 sums, in full panels and in the last one
+    in_place rows of 2-byte elements are read where they are, and may end within a step
     split_k  whether tiles that resume are wanted
     """
 
@@ -63,6 +67,9 @@ class Family:
     terms: int = 0
     split_k: bool = False
     ahead: int = 0
+    after: After | None = None
+    rest_after: After | None = None
+    in_place: bool = False
 
     def tiles(self, *, rest: bool, resume: bool = False) -> tuple[Tile, ...]:
         level = isa.LEVELS[self.level]
@@ -78,6 +85,8 @@ class Family:
                 terms=0 if resume else self.terms,
                 resume=resume,
                 ahead=self.ahead if rows <= SHORT else 0,
+                in_place=self.in_place,
+                after=self.rest_after if rest else self.after,
             )
             for rows in range(1, self.rows + 1)
         )
@@ -85,7 +94,7 @@ class Family:
     def source(self) -> str:
         """Text of the generated module; its entry writes the tiles' addresses, in the order of `tables`."""
         lines = [
-            "from tilework.kernels.cpu.microkernel import Tile, table",
+            "from tilework.kernels.cpu.microkernel import After, Tile, table",
             "from tilework.kernels.cpu.simd import put_s64",
             "",
         ]
@@ -190,13 +199,17 @@ class Plan:
 
     @property
     def kc(self) -> int:
-        """Steps of K in a pass."""
+        """Steps of K in a pass; the last pass never has a single one, which might be a tail without a whole step."""
         steps = self.layout.steps
         if not self.family.split_k:
             return steps
         if self.given_kc is not None:
-            return max(1, self.given_kc // self.layout.group)
-        return max(64, K_SPLIT // (4 * self.layout.nr))
+            kc = max(2, self.given_kc // self.layout.group)
+        else:
+            kc = max(64, K_SPLIT // (4 * self.layout.nr))
+        while steps % kc == 1:
+            kc += 1
+        return kc
 
     def copied(self, unit_stride: bool) -> int:
         """Bytes between copied rows of A; 0 if they are read in place. Powers of two would share sets of L1."""
@@ -215,7 +228,7 @@ class Plan:
         """The words that follow the operands in the driver's block (gemm.NAMES)."""
         places, _ = addresses(self.family)
         copied = self.copied(unit_stride)
-        read = (self.read_a or rows.COPY) if copied else 0
+        read = (self.read_a or _COPY.get(self.a_dtype, rows.COPY)) if copied else 0
         signed = self.a_dtype == "s8"
         words = {
             "full_tiles": places.get("full_tiles", 0),
@@ -238,6 +251,7 @@ class Plan:
             "terms": terms,
             "signed_a": int(signed),
             "a_shift": self.a_shift,
+            "tail": 0 if copied else self.K * _BYTES.get(self.a_dtype, 1) & 3,
             "own": int(self.out_item * M * self.N >= L2_FOR_OUTPUT),
         }
         return [words[name] for name in gemm.NAMES]
@@ -247,8 +261,9 @@ class Plan:
 def _preparation(read_a: int, signed: bool, factors: bool) -> forge.Entry:
     make = f"factors_entry({read_a}, {signed})" if factors else f"copy_entry({read_a})"
     name = make.partition("(")[0]
+    home = "wide_rows" if read_a >= wide_rows.COPY_2 else "rows"
     return forge.entry(
-        forge.Native(f"from tilework.kernels.cpu.rows import {name}\n\nentry = {make}\n", raw=True), 1, ()
+        forge.Native(f"from tilework.kernels.cpu.{home} import {name}\n\nentry = {make}\n", raw=True), 1, ()
     )
 
 
@@ -260,9 +275,10 @@ def preparation(read_a: int, signed: bool, terms: int) -> int:
 
 
 @cache
-def finisher(finish: Finish) -> forge.Entry:
+def finisher(finish: Finish | RealFinish) -> forge.Entry:
     """The finish entry's compiled form; Plan.parameters wants its address."""
-    text = f"from tilework.kernels.cpu.finish import Finish, finish_entry\n\nentry = finish_entry({finish!r})\n"
+    home = "real_finish import After, RealFinish" if isinstance(finish, RealFinish) else "finish import Finish"
+    text = f"from tilework.kernels.cpu.{home}, finish_entry\n\nentry = finish_entry({finish!r})\n"
     return forge.entry(forge.Native(text, raw=True), 2, ())
 
 
@@ -280,6 +296,21 @@ def folder() -> forge.Entry:
 
 
 ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2}
+REAL = ("f32", "f16", "bf16")
+_BYTES = {"s16": 2, "bf16": 2, "f16": 2, "f32": 4}  # of an element of A; 1 for the others
+_COPY = {"s16": wide_rows.COPY_2, "bf16": wide_rows.COPY_2, "f32": wide_rows.COPY_4}
+_WIDEN = {"bf16": wide_rows.WIDEN_BF16, "f16": wide_rows.WIDEN_F16}
+
+
+def instruction(level: isa.Level, a_dtype: str, b_dtype: str, pairs_fit: bool = False) -> str:
+    """The name in dot.DOTS of what multiplies these types at this level."""
+    if a_dtype in REAL:
+        return "vdpbf16ps" if a_dtype == b_dtype == "bf16" and isa.multiplies_bf16(level) else "fma"
+    if a_dtype == "s16":
+        return {"vpdpbusd": "vpdpwssd", "vpmaddwd": "vpmaddwd"}.get(level.dot, "plain")
+    if level.dot == "vpmaddwd" and pairs_fit and a_dtype == "u8":
+        return "vpmaddubsw"
+    return level.dot
 
 
 def plan(
@@ -296,6 +327,7 @@ def plan(
     tile: tuple[int, int] | None = None,
     mc: int | None = None,
     kc: int | None = None,
+    after: After | None = None,
 ) -> Plan:
     """Choose instruction, tile and panels.
 
@@ -305,11 +337,10 @@ def plan(
     pairs_fit  whether vpmaddubsw is known to be exact (packing.pairs_fit)
     tile       rows and vectors of the tile, instead of the measured ones
     mc, kc     rows and depth of a cache block, instead of those that fit
+    after      what follows float32 sums
     """
     level = level or isa.select()
-    dot = level.dot
-    if dot == "vpmaddwd" and pairs_fit and a_dtype == "u8":
-        dot = "vpmaddubsw"
+    dot = instruction(level, a_dtype, b_dtype, pairs_fit)
     mr, vectors = tile or _SHAPES[level.name]
     lanes, group = level.lanes, DOTS[dot].group
     needed = max(1, -(-N // lanes))
@@ -322,6 +353,8 @@ def plan(
     rest = layout.rest_vectors
     finish = finish or split_k
     finish_rest = finish or bool(layout.rest % lanes and not level.masked)
+    raw = "f32" if DOTS[dot].real else "s32"
+    read_a = _read(a_dtype, dot, K)
     return Plan(
         K,
         N,
@@ -330,19 +363,22 @@ def plan(
         Family(
             level.name,
             dot,
-            "s32" if finish else store,
+            raw if finish else store,
             mr,
             vectors,
             layout.full > 0,
             rest,
-            "s32" if finish_rest else store,
+            raw if finish_rest else store,
             flip_a=group == 4 and shift_of_a(a_dtype, dot) != 0,
             terms=(terms & 1) + (terms >> 1),
             split_k=split_k,
             ahead=AHEAD.get(isa.target()[1], 0),
+            after=None if finish else after,
+            rest_after=None if finish_rest else after,
+            in_place=group == 2 and not read_a,
         ),
         layout,
-        read_a=_read(a_dtype, group, K),
+        read_a=read_a,
         a_shift=shift_of_a(a_dtype, dot),
         b_shift=shift_of_b(b_dtype, dot),
         out_item=ITEM[store],
@@ -353,7 +389,12 @@ def plan(
     )
 
 
-def _read(a_dtype: str, group: int, K: int) -> int:
-    if group == 2:
+def _read(a_dtype: str, dot: str, K: int) -> int:
+    """How rows of A are copied whatever their stride; 0 if they are not. The tail of K reads a row's last 4 bytes."""
+    if a_dtype in _BYTES:
+        if DOTS[dot].element != a_dtype:
+            return _WIDEN[a_dtype]
+        return 0 if K * _BYTES[a_dtype] >= 4 else _COPY[a_dtype]
+    if DOTS[dot].group == 2:
         return rows.WIDEN_U8 if a_dtype == "u8" else rows.WIDEN_S8
-    return 0 if K >= 4 else rows.COPY  # the tail of K reads a row's last 4 bytes
+    return 0 if K >= 4 else rows.COPY

@@ -1,4 +1,4 @@
-"""What an int8 GEMM becomes on the CPU: B packed, its columns folded, and the panels multiplied.
+"""What a GEMM becomes on the CPU: B packed, its columns folded, and the panels multiplied.
 
 Three steps, of which the first two are computed when the plan is made if B and the zero points are constants. The
 engine below (gemm.py, gemm_plan.py) decides tiles and instructions; this file gives it operands.
@@ -20,6 +20,8 @@ from ..forge import Native, jit_disabled
 from . import gemm_plan, isa, pack_b, packing
 from .epilogue import CONSTANTS_SIZE
 from .finish import Finish
+from .real_epilogue import After
+from .real_finish import RealFinish
 from .rows import ROW_SUM, ROW_ZERO
 
 TILES = ("mr", "nr", "mc", "kc")  # what tile= may set beside the axes of the index space
@@ -35,6 +37,7 @@ class Engine:
     finish  what a tile that does not store by itself goes through
     direct  whether tiles store by themselves where they can
     tile, mc, kc  rows and vectors of the register tile, rows and depth of a cache block, instead of the chosen ones
+    after   what follows float32 sums, where they are such
     """
 
     level: str
@@ -42,12 +45,13 @@ class Engine:
     b_dtype: str
     store: str
     terms: int = 0
-    finish: Finish | None = None
+    finish: Finish | RealFinish | None = None
     direct: bool = True
     pairs_fit: bool = False
     tile: tuple[int, int] | None = None
     mc: int | None = None
     kc: int | None = None
+    after: After | None = None
 
     def plan(self, K: int, N: int) -> gemm_plan.Plan:
         return _plan(self, K, N)
@@ -68,6 +72,7 @@ def _plan(engine: Engine, K: int, N: int) -> gemm_plan.Plan:
         tile=engine.tile,
         mc=engine.mc,
         kc=engine.kc,
+        after=engine.after,
     )
 
 
@@ -128,10 +133,11 @@ def build_pack(kernel: PackPanels) -> WithParams:
         return [words[name] for name in pack_b.PACK_PARAMETERS]
 
     dot = engine.plan(4, MOST_COLUMNS).family.dot
-    text = (
-        "from tilework.kernels.cpu.pack_b import pack_entry\n\n"
-        f"entry = pack_entry({engine.level!r}, {dot!r}, {engine.b_dtype!r})\n"
-    )
+    if engine.b_dtype in ("u8", "s8"):
+        home, given = "pack_b", f"{engine.level!r}, {dot!r}, {engine.b_dtype!r}"
+    else:
+        home, given = "wide_pack", f"{dot!r}, {engine.b_dtype!r}"
+    text = f"from tilework.kernels.cpu.{home} import pack_entry\n\nentry = pack_entry({given})\n"
     return WithParams(Native(text, raw=True), params)
 
 
@@ -152,7 +158,7 @@ class FoldColumns:
 
     def signature(self) -> tuple[ArgSpec, ...]:
         kinds = {
-            "bias": "s32",
+            "bias": "s32" if self.engine.after is None else "f32",  # copied bit for bit either way
             "multiplier": "s32" if self.fixed else "f32",
             "shift": "s32",
             "a_zero_point": self.engine.a_dtype,
@@ -316,7 +322,7 @@ def _follow(follows: tuple[int | None, ...], at: tuple[int, ...]) -> tuple[int, 
 
 
 def _unit(rows: Any) -> bool:
-    return rows.shape[-1] <= 1 or rows.strides[-1] == 1
+    return rows.shape[-1] <= 1 or rows.strides[-1] == rows.itemsize
 
 
 @register("gemm_panels", backend="cpu", variant="microkernel")

@@ -7,6 +7,7 @@ the host, decides: LLVM itself is asked what it would emit for it, so no instruc
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,14 +47,15 @@ class Level:
         return self.vector_bytes // 4
 
 
+_AVX2 = ("avx2", "fma")
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq")
 LEVELS: dict[str, Level] = {
     level.name: level
     for level in (  # from the least to the most preferred
         Level("generic", "", (), 16, 16, "plain"),
-        Level("avx2", "x86_64", ("avx2",), 32, 16, "vpmaddwd"),
+        Level("avx2", "x86_64", _AVX2, 32, 16, "vpmaddwd"),
         Level("avx512", "x86_64", _AVX512, 64, 32, "vpmaddwd", masked=True),
-        Level("avx_vnni", "x86_64", ("avx2", "avxvnni"), 32, 16, "vpdpbusd"),
+        Level("avx_vnni", "x86_64", (*_AVX2, "avxvnni"), 32, 16, "vpdpbusd"),
         Level("avx512_vnni", "x86_64", (*_AVX512, "avx512vnni"), 64, 32, "vpdpbusd", masked=True),
         Level("neon", "aarch64", ("neon",), 16, 32, "plain"),
         Level("dotprod", "aarch64", ("neon", "dotprod"), 16, 32, "sdot"),
@@ -75,6 +77,19 @@ define void @avx512(ptr %p) {{
   store <64 x i8> %y, ptr %p, align 4
   ret void
 }}
+define void @fma(ptr %p) {{
+  %x = load <4 x float>, ptr %p, align 4
+  %y = call <4 x float> @llvm.fma.v4f32(<4 x float> %x, <4 x float> %x, <4 x float> %x)
+  store <4 x float> %y, ptr %p, align 4
+  ret void
+}}
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
+define void @bf16(ptr %p) {{
+  %x = load <16 x float>, ptr %p, align 4
+  %y = fptrunc <16 x float> %x to <16 x bfloat>
+  store <16 x bfloat> %y, ptr %p, align 4
+  ret void
+}}
 define i32 @vnni(ptr %p, ptr %q) {{
   %x = load <{n} x i8>, ptr %p, align 4
   %y = load <{n} x i8>, ptr %q, align 4
@@ -94,6 +109,12 @@ def target() -> tuple[str, str, str]:
 
     triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
     return triple, cpu, features or ""
+
+
+def host_arch() -> str:
+    """The first part of the target's triple, "arm64" being "aarch64"."""
+    triple = target()[0]
+    return "aarch64" if triple.startswith(("aarch64", "arm64")) else triple.partition("-")[0]
 
 
 @lru_cache(maxsize=8)
@@ -121,8 +142,12 @@ def _probe_x86(triple: str, cpu: str, features: str) -> set[str]:
     text = machine.emit_assembly(llvm.parse_assembly(_PROBE.format(n=64)))
     if "ymm" in text:
         found.add("avx2")
+    if "vfmadd" in text:
+        found.add("fma")
     if "zmm" in text:
         found.update(_AVX512)
+        if re.search(r"vcvtneps2bf16\b.*, %ymm", text):
+            found.add("avx512bf16")
     if "vpdpbusd" in text:
         # the short encoding is AVX-VNNI's; without AVX-512 it is the only one there can be
         if "zmm" in text:
@@ -156,6 +181,18 @@ def select(name: str | None = None) -> Level:
 def has(feature: str) -> bool:
     """Whether the target's feature list names this LLVM feature."""
     return f"+{feature}" in target()[2].split(",")
+
+
+def multiplies_bf16(level: Level) -> bool:
+    """Whether code for this level may use vdpbf16ps: the target has it, and the level is not held below its best."""
+    return level.name == available()[-1].name and "avx512bf16" in _bf16_features(*target())
+
+
+@lru_cache(maxsize=8)
+def _bf16_features(triple: str, cpu: str, features: str) -> set[str]:
+    if "-avx512bf16" in features.split(",") or not triple.startswith("x86_64"):
+        return set()
+    return _probe_x86(triple, cpu, features)
 
 
 def restriction(level: Level) -> tuple[str, ...]:

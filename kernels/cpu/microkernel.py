@@ -1,4 +1,4 @@
-"""The micro-kernel generator: one output tile of an integer GEMM, held in registers, as LLVM IR.
+"""The micro-kernel generator: one output tile of a GEMM, held in registers, as LLVM IR.
 
 A tile is `rows` rows of A by `vectors` vectors of columns of packed B. Each step along K broadcasts 4 bytes of each row
 and multiplies them with 4 bytes of each column. What differs between types, instruction sets, epilogues and uses
@@ -21,7 +21,8 @@ from numba.extending import intrinsic
 from . import isa
 from .dot import DOTS
 from .epilogue import CONSTANTS, emit_store
-from .simd import I32, I64, Emitter, function, vector
+from .real_epilogue import After, store_real
+from .simd import F32, I32, I64, Emitter, function, vector
 
 # Arguments of a tile, all int64. Addresses unless said otherwise.
 ARGUMENTS = (
@@ -56,6 +57,8 @@ class Tile:
     addressing     "stride": rows of A lie lda apart. "table": each row has an offset
     ahead          bytes between reading packed B and asking for it; 0 never asks
     segmented      K is `segments` pieces of A, `stride` apart; there is no tail
+    in_place       whether rows of 2-byte elements may end within a step
+    after          what follows float32 sums; None stores them. They begin at +0 and plane 0 is the bias
     """
 
     level: str
@@ -70,18 +73,21 @@ class Tile:
     addressing: str = "stride"
     ahead: int = 0
     segmented: bool = False
+    in_place: bool = False
+    after: After | None = None
 
     @property
     def name(self) -> str:
-        switches = {"m": self.masked, "f": self.flip_a, "r": self.resume, "s": self.segmented}
+        switches = {"m": self.masked, "f": self.flip_a, "r": self.resume, "s": self.segmented, "i": self.in_place}
         flags = "".join(letter for letter, on in switches.items() if on)
         size = f"{self.dot}_{self.level}_{self.rows}x{self.vectors}"
+        flags += f"_{self.after.name}" if self.after is not None else ""
         return f"tile_{size}_{self.store}_{self.terms}{self.addressing[0]}{self.ahead}{flags}"
 
     @property
     def unroll(self) -> int:
         """Steps per loop, each with accumulators of its own, so that a small tile still fills the pipeline."""
-        if DOTS[self.dot].by_lane:
+        if DOTS[self.dot].by_lane or DOTS[self.dot].real:
             return 1
         n, limit = 1, (16 if isa.LEVELS[self.level].registers >= 32 else 8)
         while self.rows * self.vectors * n * 2 <= limit and n < 8:
@@ -97,7 +103,7 @@ class _Builder(Emitter):
         self.tile, self.function = tile, made
         self.level, self.dot = isa.LEVELS[tile.level], DOTS[tile.dot]
         self.lanes = self.level.lanes
-        self.kind = vector(I32, self.lanes)
+        self.kind = vector(F32 if self.dot.real else I32, self.lanes)
         self.arg = dict(zip(ARGUMENTS, made.args, strict=True))
         self.size = tile.rows * tile.vectors
         self.offsets: list[Any] = []
@@ -114,7 +120,7 @@ class _Builder(Emitter):
         if tile.store in ("s32", "f32") and not tile.resume:
             with self.b.if_then(self.b.icmp_unsigned("!=", arg["own"], self.i64(0))):
                 self.own_output()
-        zero = self.constant(self.kind, 0)
+        zero = self.constant(self.kind, 0.0 if self.dot.real else 0)
         accs = self.first() + [zero] * (self.size * (tile.unroll - 1))
         if tile.segmented:
             accs = self.loop_over_segments(start, accs)
@@ -124,7 +130,10 @@ class _Builder(Emitter):
         sums = accs[: self.size]
         for u in range(1, tile.unroll):
             sums = [self.b.add(x, y) for x, y in zip(sums, accs[u * self.size : (u + 1) * self.size], strict=True)]
-        emit_store(self, tile, self.corrected(sums), arg)
+        if self.dot.real:
+            store_real(self, tile, sums, arg)
+        else:
+            emit_store(self, tile, self.corrected(sums), arg)
         self.b.ret_void()
 
     def first(self) -> list[Any]:
@@ -135,6 +144,8 @@ class _Builder(Emitter):
                 for row in self.row_addresses(self.arg["c"], self.arg["ldc"])
                 for j in range(self.tile.vectors)
             ]
+        if self.dot.real:
+            return [self.constant(self.kind, 0.0)] * self.size
         columns = [
             self.load(self.offset(self.arg["columns"], width * j), self.kind, 4) for j in range(self.tile.vectors)
         ]
@@ -175,7 +186,7 @@ class _Builder(Emitter):
 
     def step(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
         b = self.b_vectors(pb)
-        a = [self.flipped(self.splat(self.load(row, I32, 1), self.lanes)) for row in self.a_rows(ka)]
+        a = [self.flipped(self.splat(self.load(row, self.kind.element, 1), self.lanes)) for row in self.a_rows(ka)]
         return self.multiply(accs, a, b)
 
     def four_steps(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
@@ -257,7 +268,7 @@ class _Builder(Emitter):
 
     def tail(self, ka: Any, pb: Any, accs: list[Any]) -> list[Any]:
         """The last 1 to 3 bytes of K: the row's last 4 bytes, shifted, so that nothing past the row is read."""
-        if self.dot.group != 4:
+        if self.dot.group == 1 or (self.dot.group == 2 and not self.tile.in_place):
             return accs
         tail = self.arg["tail"]
 
@@ -268,6 +279,7 @@ class _Builder(Emitter):
                 self.flipped(self.splat(self.b.lshr(self.load(row, I32, 1), bits), self.lanes))
                 for row in self.a_rows(back)
             ]
+            a = [self.b.bitcast(x, self.kind) for x in a]
             own = self.multiply(accs[: self.size], a, self.b_vectors(pb))
             return own + accs[self.size :]
 

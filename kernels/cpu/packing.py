@@ -26,7 +26,7 @@ class PanelLayout:
 
     lanes    32-bit elements in a vector
     vectors  vectors in a full panel
-    group    consecutive values of K in 4 bytes: 4, or 2 where they are widened to int16
+    group    consecutive values of K in 4 bytes: 4, 2 where they have 2 bytes or are widened to int16, 1 for float32
     """
 
     K: int
@@ -77,10 +77,14 @@ def aligned(nbytes: int) -> Array:
 
 
 def pack(b: Array, layout: PanelLayout) -> Array:
-    """Pack a constant (K, N) operand of u8 or s8, any strides."""
+    """Pack a constant (K, N) operand, any strides: u8 or s8, s16 or bf16 in pairs, or what becomes float32."""
+    if layout.group == 1:
+        b = b.astype(np.float32, copy=False)
+    elif b.dtype.itemsize == 2:
+        b = b.view(np.int16)
     if b.dtype == np.uint8 and layout.group == 4:
         b = (b ^ np.uint8(0x80)).view(np.int8)
-    element = np.int8 if layout.group == 4 else np.int16
+    element = {1: np.float32, 2: np.int16, 4: np.int8}[layout.group]
     packed = aligned(layout.nbytes)
     values = packed[: 4 * layout.steps * layout.columns].view(element)
     group, steps, whole = layout.group, layout.steps, layout.K // layout.group

@@ -1,4 +1,4 @@
-"""gemm: matrix products of integers with zero points, and of float32."""
+"""gemm: matrix products of integers with zero points, and of real numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .arithmetic import fma32
 
 
 def gemm_int(a: ArrayLike, b: ArrayLike, a_zero_point: ArrayLike = 0, b_zero_point: ArrayLike = 0) -> NDArray[np.int32]:
-    """Product of two 8-bit matrices, exact modulo 2**32.
+    """Product of two matrices of 8 bits or of 16, exact modulo 2**32.
 
         acc[.., m, n] = sum over k of (a[.., m, k] - a_zero_point[.., m]) * (b[.., k, n] - b_zero_point[.., n])
 
-    a             uint8 or int8 (.., M, K)
-    b             uint8 or int8 (.., K, N); leading dimensions are broadcast
+    a             uint8 or int8, or int16 (.., M, K)
+    b             uint8 or int8, or int16 (.., K, N); leading dimensions are broadcast
     a_zero_point  integer, one value, (M,), (M, 1) or (.., M, 1): per row of a
     b_zero_point  integer, one value, (N,), (1, N) or (.., 1, N): per column of b
     returns       int32 (.., M, N) in units of scale_a * scale_b
@@ -34,15 +34,16 @@ def gemm_int(a: ArrayLike, b: ArrayLike, a_zero_point: ArrayLike = 0, b_zero_poi
 
 
 def gemm_f32(a: ArrayLike, b: ArrayLike) -> NDArray[np.float32]:
-    """Product of two float32 matrices; the order of the sum is part of the definition.
+    """Product of two real matrices in float32; the order of the sum is part of the definition.
 
         acc[.., m, n] = fma(a[.., m, K-1], b[.., K-1, n], .. fma(a[.., m, 0], b[.., 0, n], +0.0))
 
-    a        float32 (.., M, K)
-    b        float32 (.., K, N); leading dimensions are broadcast
+    a        float32, float16 or bfloat16 (.., M, K), widened to float32, which is exact
+    b        likewise (.., K, N); leading dimensions are broadcast
     returns  float32 (.., M, N)
 
     One chain of fused multiply-adds over ascending k, started at +0.0: the same bits on every machine and tile.
+    The one exception is bfloat16 times bfloat16 where the machine multiplies pairs of them (vdpbf16ps): bf16_bound.
     Raises ValueError if the inner sizes differ.
     """
     a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
@@ -52,6 +53,24 @@ def gemm_f32(a: ArrayLike, b: ArrayLike) -> NDArray[np.float32]:
     for p in range(a.shape[-1]):
         acc = fma32(a[..., :, p, None], b[..., p, None, :], acc)
     return acc
+
+
+def bf16_bound(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
+    """How far a native bfloat16 product may be from the exact one, element by element: float64 (.., M, N).
+
+        |acc - a @ b|  <=  (K + 1) * 2**-24 * (|a| @ |b|)  +  (2 * K + 2) * 2**-126
+
+    Every product of two bfloat16 is exact in float32 unless it underflows, and there are at most K + 1 additions, each
+    rounded to nearest: the first term, to first order, is the bound for sums of K terms in any order, doubled here for
+    the terms of higher order. The instruction takes subnormal operands as zeros and gives zero for subnormal results;
+    an operand below 2**-126 that is dropped costs as much as the other operand multiplies it: the second term holds
+    for operands of magnitude up to 1, and is scaled by the largest one.
+    Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 3.1.
+    """
+    a, b = (np.asarray(x).astype(np.float64) for x in (a, b))
+    depth = a.shape[-1]
+    largest = max(1.0, float(np.abs(a).max(initial=0)), float(np.abs(b).max(initial=0)))
+    return (depth + 1) * 2.0**-23 * (np.abs(a) @ np.abs(b)) + (2 * depth + 2) * 2.0**-126 * largest
 
 
 def check_inner(a: NDArray, b: NDArray) -> None:

@@ -1,0 +1,86 @@
+"""Packing B whose elements have 2 or 4 bytes: s16 and bf16 in pairs along K, float32 one by one, or widened to it.
+
+packing.py says what the panels look like; pack_b.py packs bytes. Columns have no sums here: there are no zero points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .dot import DOTS
+from .simd import copy_bytes, get_f32, get_s16, put_f32, put_s16, zero_bytes
+from .wide_rows import _get_bf16, _get_f16
+
+DEEP = 16  # values of K that are read together where B lies along K
+
+
+def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
+    """The entry that packs panels n0:n1, its block as pack_b's. n0 and n1 are multiples of nr, or n1 is N."""
+    group = DOTS[dot].group
+    item = 4 if dtype == "f32" else 2
+    plain = DOTS[dot].element == dtype
+    get = {"f32": get_f32, "s16": get_s16, "bf16": get_s16 if plain else _get_bf16, "f16": _get_f16}[dtype]
+    put = put_f32 if group == 1 else put_s16
+
+    @njit(error_model="numpy")
+    def row(target, source, have):
+        """One k of a group of 1, B along N."""
+        for c in range(have):
+            put(target, c, get(source, c))
+
+    @njit(error_model="numpy")
+    def pair(target, first, second, have):
+        for c in range(have):
+            put(target, 2 * c, get(first, c))
+            put(target, 2 * c + 1, get(second, c))
+
+    @njit(error_model="numpy")
+    def each(target, pitch, source, stride_k, stride_n, p0, depth, have):
+        for p in range(p0, depth):
+            at = target + p // group * pitch
+            for c in range(have):
+                put(at, group * c + p % group, get(source + p * stride_k + c * stride_n, 0))
+
+    @njit(error_model="numpy")
+    def deep(target, pitch, source, stride_k, stride_n, depth, have):
+        for p0 in range(0, depth, DEEP):
+            p1 = min(p0 + DEEP, depth)
+            for c in range(have):
+                for p in range(p0, p1):
+                    value = get(source + c * stride_n + p * stride_k, 0)
+                    put(target + p // group * pitch, group * c + p % group, value)
+
+    def entry(bases, block, ranges):
+        depth, columns, stride_k, stride_n = block[2], block[3], block[4], block[5]
+        source = bases[block[0]] + block[1]
+        packed, sums = bases[block[6]] + block[7], bases[block[10]] + block[11]
+        nr, rest_width, steps = block[14], block[15], block[16]
+        for col in range(ranges[0], ranges[1], nr):
+            width = nr if col + nr <= columns else rest_width
+            have = min(columns - col, width)
+            pitch, at = 4 * width, source + col * stride_n
+            panel = packed + 4 * col * steps
+            zero_bytes(sums + 4 * col, 4 * have)
+            if have < width or group * steps != depth:
+                zero_bytes(panel, pitch * steps)
+            if stride_n == item:
+                whole = depth // group
+                for s in range(whole):
+                    if group == 2:
+                        pair(panel + s * pitch, at + 2 * s * stride_k, at + (2 * s + 1) * stride_k, have)
+                    elif plain:
+                        copy_bytes(panel + s * pitch, at + s * stride_k, 4 * have)
+                    else:
+                        row(panel + s * pitch, at + s * stride_k, have)
+                each(panel, pitch, at, stride_k, stride_n, whole * group, depth, have)
+            elif stride_k == item:
+                deep(panel, pitch, at, stride_k, stride_n, depth, have)
+            else:
+                each(panel, pitch, at, stride_k, stride_n, 0, depth, have)
+        return np.int32(0)
+
+    return entry
