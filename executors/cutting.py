@@ -49,10 +49,10 @@ def cut(kernel: Any, sizes: Sequence[int], operands: Sequence[Operand], threads:
 
 
 def cost_of(kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequence[Operand]) -> float:
-    """What the whole kernel costs, in about bytes moved: `kernel.cost(sizes)` where it has one, else its operands."""
+    """What the whole kernel costs, in about bytes moved: `kernel.cost(extents, *operands)` where it has one, else its operands."""
     own = getattr(kernel, "cost", None)
     if own is not None:
-        return float(own(dict(zip((axis.name for axis in space.axes), sizes, strict=False))))
+        return float(own({axis.name: n for axis, n in zip(space.axes, sizes, strict=True)}, *operands))
     return float(sum(o.nbytes for o in operands))
 
 
