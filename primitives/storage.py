@@ -188,7 +188,7 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
             values.append(_describe(value, writer))
     steps: list[dict[str, Any]] = []
     for step in pipe.steps:
-        kind = getattr(type(step.kernel), "_stored_as", None)
+        kind = vars(type(step.kernel)).get("_stored_as")  # not that of a base class, which knows less
         if kind is None or not dataclasses.is_dataclass(step.kernel):
             raise PipelineError(
                 f"step {step.name!r} is a {type(step.kernel).__name__}, which cannot be saved; "
