@@ -7,45 +7,51 @@ broadcast operands, need no views.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..forge import Native
-from ..indexing import AXES, Index
+from ..indexing import AXES, Index, whole
 
 _HEADER = """\
 import numpy as np
 from numba import njit
 from {package}.scalar import *
-{imports}
+{prelude}
 
 @njit(nogil=True, error_model="numpy")
 def tile({arguments}):
 """
 
 
-def nest(
-    rank: int,
-    operands: Sequence[tuple[str, Index]],
-    out: str,
-    result: str,
-    *,
-    widen: dict[str, str] | None = None,
-    doubt: Sequence[tuple[tuple[str, ...], str]] = (),
-    imports: str = "",
-    scope: tuple[tuple[str, object], ...] = (),
-) -> Native:
-    """The tile function that stores `result` in each element of its block.
+@dataclass(frozen=True)
+class Element:
+    """What a step does to one element, as text: what its own tile function is made of, and a GEMM's fused epilogue.
 
-    operands  (name, index) in the order of the sweep, the output among them
-    out       the name of the operand that is written
-    result    expression over the operands' names, each of which stands for one element; `flat` is the position in C
-              order of the whole output
+    rank      of the output
+    operands  (name, index) in the order of the sweep, without the output
+    result    expression over the operands' names in braces, each of which stands for one element; `flat` is the
+              position in C order of the whole output
     widen     operand name -> expression over `{}` that its element passes through as it is loaded
     doubt     (operand names, expression): where it holds for any element the tile returns status 1
+    prelude   text of a module part that the expressions need, beside the names of scalar.py
+    """
+
+    rank: int
+    operands: Sequence[tuple[str, Index]]
+    result: str
+    widen: Mapping[str, str] = field(default_factory=dict)
+    doubt: Sequence[tuple[tuple[str, ...], str]] = ()
+    prelude: str = ""
+
+
+def nest(element: Element, out: str = "y") -> Native:
+    """The tile function that stores an element's result at each place of its block of `out`, the last operand.
 
     The innermost loop runs over row views, because indexing x[i, j] there keeps LLVM from vectorising.
     """
-    widen = widen or {}
+    rank, result, doubt, widen = element.rank, element.result, element.doubt, element.widen
+    operands = [*element.operands, (out, whole(rank))]
     index = dict(operands)
     axes = AXES[:rank]
     inner = rank - 1
@@ -111,8 +117,8 @@ def nest(
     emit(f"{target} = {_substituted(result, read)}")
     if doubt:
         lines.append("return np.int32(1) if bad else np.int32(0)")
-    header = _HEADER.format(package=__package__, imports=imports, arguments=arguments)
-    return Native(header + "".join(f"    {line}\n" for line in lines), scope=scope)
+    header = _HEADER.format(package=__package__, prelude=element.prelude, arguments=arguments)
+    return Native(header + "".join(f"    {line}\n" for line in lines))
 
 
 def _substituted(expression: str, names: Sequence[str]) -> str:

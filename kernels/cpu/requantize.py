@@ -10,11 +10,10 @@ from ..factory import register
 from ..forge import Native
 from ..indexing import whole
 from ..requantize import Requantize
-from .nest import nest
+from .nest import Element, nest
 
 
-@register("requantize", backend="cpu")
-def build(kernel: Requantize) -> Native:
+def requantize_element(kernel: Requantize) -> Element:
     if kernel.fixed:
         result = "shift_rounded({acc}, {multiplier}, {shift}, {zero_point}, {lo}, {hi})"
         doubt: tuple[tuple[str, ...], str] = (("multiplier", "shift"), "bad_fixed({multiplier}, {shift})")
@@ -22,7 +21,7 @@ def build(kernel: Requantize) -> Native:
         saturate = "saturate_wide" if dtypes.get(kernel.dtype).bits > 16 else "saturate_narrow"
         result = f"{saturate}(rint32(np.float32({{acc}}) * {{multiplier}}), {{zero_point}}, {{lo}}, {{hi}})"
         doubt = (("multiplier",), "bad_multiplier({multiplier})")
-    return nest(
+    return Element(
         kernel.rank,
         [
             ("acc", whole(kernel.rank)),
@@ -31,9 +30,12 @@ def build(kernel: Requantize) -> Native:
             ("zero_point", kernel.zero_point),
             ("lo", ()),
             ("hi", ()),
-            ("y", whole(kernel.rank)),
         ],
-        out="y",
         result=result,
         doubt=[doubt],
     )
+
+
+@register("requantize", backend="cpu")
+def build(kernel: Requantize) -> Native:
+    return nest(requantize_element(kernel))

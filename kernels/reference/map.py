@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
-def map_elements(
-    fn: Callable[..., Any], values: tuple[ArrayLike, ...], keywords: Mapping[str, ArrayLike], dtype: DTypeLike
-) -> NDArray:
-    """Call a function on every element: out[i] = converted(fn(*values[i], **keywords[i])).
+def map_elements(fn: Callable[..., Any], operands: Sequence[ArrayLike], dtype: DTypeLike) -> NDArray:
+    """Call a function on every element: out[i] = converted(fn(operands[0][i], operands[1][i], ..)).
 
-    fn        over numbers: a float32 element comes as np.float32, an integer as int, a truth value as bool
-    values    arrays, broadcast against each other
-    keywords  arrays too, passed by name
+    fn        over numbers, in float32 and int32 arithmetic: `Captured.interpreted` of a user's function
+    operands  arrays, broadcast against each other
     dtype     of the result: float32, bool or an integer type (see `converted`)
     """
-    operands = np.broadcast_arrays(*values, *keywords.values())
-    shape = operands[0].shape if operands else ()
+    arrays = np.broadcast_arrays(*operands)
+    shape = arrays[0].shape if arrays else ()
     out = np.empty(shape, dtype)
-    n = len(values)
     with np.errstate(all="ignore"):
         for at in np.ndindex(shape):
-            found = [_element(x[at]) for x in operands]
-            out[at] = converted(fn(*found[:n], **dict(zip(keywords, found[n:], strict=True))), out.dtype)
+            out[at] = converted(fn(*(x[at] for x in arrays)), out.dtype)
     return out
-
-
-def _element(x: Any) -> Any:
-    return np.float32(x) if x.dtype.kind == "f" else x.item()
 
 
 def converted(x: Any, dtype: np.dtype[Any]) -> Any:

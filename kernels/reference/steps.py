@@ -136,10 +136,10 @@ def argmax(kernel: Argmax) -> Whole:
 
 @register("map", backend="reference")
 def map_step(kernel: Map) -> Whole:
-    values = len(kernel.sources) - len(kernel.keywords)
-
     def meaning(*operands: Any) -> Any:
-        keywords = dict(zip(kernel.keywords, operands[values:], strict=True))
-        return map_elements(kernel.fn, operands[:values], keywords, dtypes.get(kernel.dtype).numpy)
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+        given = [np.broadcast_to(operands[n], shape) for n in kernel.arguments]
+        fn = kernel.captured.interpreted
+        return np.broadcast_to(map_elements(fn, given, dtypes.get(kernel.dtype).numpy), shape)
 
     return _into(meaning)
