@@ -20,6 +20,7 @@ def explain(plan: TilingPlan) -> str:
     """The plan as text: what each step became, and for every set of sizes its tiles and memory."""
     lowered = plan.lowered
     lines = [repr(plan), "", "steps"]
+    lines += [f"  {names}: folded into one scale (numerics='folded')" for names in plan.folded]
     for note in lowered.notes:
         if not note.became and not note.implementation:
             lines.append(f"  {note.title}: computed when the plan was made")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.folding import folded
 from ..primitives.context import ExecContext
 from ..primitives.errors import ArgumentError, KernelFailed, PipelineError, TileworkError, UnwrittenRead
 from ..primitives.pipeline import Pipeline, Step, Value
@@ -50,7 +51,9 @@ class TilingExecutor:
     tile      {step: {axis: size}}: tiles of a fixed size, to see what they do. Axes of the step's index space say what
               one thread takes at a time; a GEMM also takes mr and nr (registers), mc and kc (cache blocks)
 
-    Results are the same to the bit for every choice of these.
+    numerics  "exact"; or "folded": two scales may become one, which changes some codes by one (`plan.difference` counts)
+
+    Results are the same to the bit for every choice of these but numerics.
     """
 
     def __init__(
@@ -62,7 +65,10 @@ class TilingExecutor:
         chain: bool = True,
         isa: str | None = None,
         tile: Mapping[str, Mapping[str, int]] | None = None,
+        numerics: str = "exact",
     ) -> None:
+        if numerics not in ("exact", "folded"):
+            raise ArgumentError(f"numerics={numerics!r}; 'exact' or 'folded'")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise ArgumentError(f"threads={threads!r}; a positive integer is needed")
         self.threads = threads if threads is not None else default_threads()
@@ -70,6 +76,7 @@ class TilingExecutor:
         self.fuse = fuse
         self.chain = chain
         self.isa = isa
+        self.numerics = numerics
         self.tile = {step: dict(t) for step, t in (tile or {}).items()}
 
     def __repr__(self) -> str:
@@ -104,7 +111,8 @@ class TilingPlan:
         self.pipe = pipe
         self.executor = executor
         self.tap = tuple(tap)
-        self.lowered: Lowered = lower(pipe, executor.backend, executor.fuse, tap, executor.tile, isa=executor.isa)
+        source, self.folded = folded(pipe) if executor.numerics == "folded" and not self.tap else (pipe, ())
+        self.lowered: Lowered = lower(source, executor.backend, executor.fuse, tap, executor.tile, isa=executor.isa)
         for name in self.tap:
             if name in pipe.outputs:
                 continue
@@ -281,6 +289,18 @@ class TilingPlan:
                 while len(self._bindings) > BINDINGS:
                     self._bindings.popitem(last=False)
             return found
+
+    def difference(self, inputs: Mapping[str, Any] | None = None) -> dict[str, tuple[int, int, float]]:
+        """What `numerics="folded"` changes: {output: (elements that differ, elements, largest difference)}."""
+        exact = TilingExecutor(self.executor.threads, backend=self.executor.backend, isa=self.executor.isa)
+        state = {name: array.copy() for name, array in self.state.items()}
+        mine = self.run(inputs, state=dict(state) if self._has_state else None)
+        theirs = exact.compile(self.pipe).run(inputs, state=dict(state) if self._has_state else None)
+        found = {}
+        for name, array in mine.items():
+            apart = np.abs(array.astype(np.float64) - theirs[name].astype(np.float64))
+            found[name] = (int((array != theirs[name]).sum()), array.size, float(apart.max(initial=0.0)))
+        return found
 
     # Seeing it ---------------------------------------------------------------------------------------------------
 

@@ -299,3 +299,22 @@ def test_branches_that_cannot_be_cut_run_at_once_with_the_same_bytes():
         found = tw.TilingExecutor(threads).run(pipe, inputs)
         for name, array in tw.TilingExecutor(1).run(pipe, inputs).items():
             assert_array_equal(found[name], array, strict=True)
+
+
+def test_folding_scales_is_asked_for_and_its_difference_counted():
+    pipe = tw.Pipeline("float")
+    acc = tw.ops.gemm(pipe.input("a", "u8", ("M", 64)), codes("s8", (64, 32)), a_zero_point=128)
+    real = tw.ops.dequantize(acc, scale=(RNG.random(32) * 1e-3 + 1e-4).astype(np.float32), zero_point=0)
+    pipe.output("y", tw.ops.quantize(real, scale=0.013, zero_point=7, dtype="u8"))
+    inputs = {"a": codes("u8", (500, 64))}
+    exact = both(pipe, inputs)
+    assert exact.difference(inputs) == {"y": (0, 16_000, 0.0)}
+    plan = tw.TilingExecutor(1, numerics="folded").compile(pipe)
+    differing, size, largest = plan.difference(inputs)["y"]
+    assert size == 16_000
+    assert differing < 100
+    assert largest <= 1
+    assert "folded into one scale" in plan.explain()
+    assert len(plan.lowered.pipe.steps) == 1
+    with pytest.raises(tw.errors.ArgumentError, match="'exact' or 'folded'"):
+        tw.TilingExecutor(1, numerics="fast")
