@@ -72,14 +72,19 @@ def explain(
     executor: Executor = "tiled",
     sizes: Sizes = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as Mermaid text.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Print the graph as an SVG picture.")] = False,
+    lowered: Annotated[
+        bool, typer.Option("--lowered", help="With --mermaid or --svg: the graph that runs, after fusion.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show a pipeline: what comes in, its steps in order, its edges, and what runs each step."""
     from . import targets
 
     pipe = targets.load(target)
-    if mermaid:
-        print(pipe.mermaid())
+    if mermaid or svg:
+        graph: Any = targets.lowered(pipe) if lowered else pipe
+        print(graph.mermaid() if mermaid else graph.svg())
     elif as_json:
         print_json(targets.describe(pipe))
     else:

@@ -62,6 +62,11 @@ def load_from_script(path: Path, name: str) -> tw.Pipeline:
     return found
 
 
+def lowered(pipe: tw.Pipeline) -> Any:
+    """Return the plan of the tiled executor, whose pictures show what runs."""
+    return tw.TilingExecutor().compile(pipe)
+
+
 def pairs(words: Sequence[str], what: str) -> dict[str, str]:
     """Split `name=value` words; raises ArgumentError for one without both."""
     found = {}

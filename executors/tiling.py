@@ -308,6 +308,14 @@ class TilingPlan:
         """Stages, fusions and why not, tiles, memory, and every step that Python runs."""
         return explain(self)
 
+    def mermaid(self) -> str:
+        """The steps that run, after fusion and folding, as Mermaid text."""
+        return self.lowered.pipe.mermaid()
+
+    def svg(self) -> str:
+        """The same as an SVG picture."""
+        return self.lowered.pipe.svg()
+
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = 5) -> Profile:
         """Time per kernel and of the whole run, bytes moved, and the share outside kernels."""
         return profile(self, inputs or {}, repeat)

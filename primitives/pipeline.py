@@ -641,6 +641,12 @@ class Pipeline:
 
         return mermaid(self)
 
+    def svg(self) -> str:
+        """The graph as an SVG picture."""
+        from .svg import svg
+
+        return svg(self)
+
     def save(self, path: Any, functions: str = "refuse") -> None:
         """Write the pipeline to one file; see `tilework.primitives.storage.save`."""
         from .storage import save

@@ -318,3 +318,26 @@ def test_folding_scales_is_asked_for_and_its_difference_counted():
     assert len(plan.lowered.pipe.steps) == 1
     with pytest.raises(tw.errors.ArgumentError, match="'exact' or 'folded'"):
         tw.TilingExecutor(1, numerics="fast")
+
+
+def test_pictures_show_the_steps_as_written_and_as_run():
+    import xml.etree.ElementTree as ET
+
+    pipe = layer("u8", codes("s8", (20, 30)))
+    plan = tw.TilingExecutor(1).compile(pipe)
+    assert "requantize_s32u8" in pipe.mermaid()
+    assert "requantize_s32u8" not in plan.mermaid()
+    assert "gemm_panels" in plan.mermaid()
+    for picture, boxes in ((pipe.svg(), 6), (plan.svg(), 3)):
+        root = ET.fromstring(picture)
+        assert len(root.findall("{http://www.w3.org/2000/svg}rect")) == boxes
+
+
+def test_a_profile_is_saved_as_a_chrome_trace(tmp_path):
+    import json
+
+    plan = tw.TilingExecutor(1, fuse=False).compile(layer("u8", codes("s8", (20, 30))))
+    profile = plan.profile({"a": codes("u8", (4, 20))})
+    profile.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in events] == ["layer", *(step.step for step in profile.steps)]
