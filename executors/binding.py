@@ -123,8 +123,9 @@ class Binder:
             if value.dtype is not None:
                 shape = doors.stored_shape(value.dtype, shapes[name])
                 placed[name] = Placed(FIRST_EXTERNAL + n, 0, shape, strides.get(name))
-        requests = self._lifetimes(shapes, groups)
-        chains = self._chains(shapes, requests, separate)
+        chains = self._chains(shapes, self._lifetimes(shapes, groups), separate)
+        spans = tuple(range(n, n + len(chain.steps)) for n, chain in chains.items())
+        requests = self._lifetimes(shapes, (*groups, *spans))
         held = [name for chain in chains.values() for name in chain.held]
         bases = FIRST_EXTERNAL + len(externals)
         for n, name in enumerate(held):
