@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 
 Array = np.ndarray[Any, Any]
 STEPS = 100_000  # of each chain in a call: about half a millisecond
+READ = 64 << 20  # bytes that a call on several threads reads
 BATCH = 6  # vpmaddwd before the vpaddd that take their results; measured, others are up to a fifth slower
 
 # per level: instruction on (sum, x, y), its vector's bytes, 8-bit products that one adds, independent chains
@@ -64,7 +65,8 @@ def read(nbytes: int, threads: int = 1) -> Probe:
     """Reading an array of this size again and again, split between the threads; its work is in bytes."""
     data = np.ones(nbytes // 8, np.int64)
     parts = np.array_split(data, threads)
-    return Probe("read", _together([lambda part=part: _sum(part) for part in parts]), data.nbytes)
+    times = 1 if threads == 1 else max(1, READ // nbytes)  # so that starting the threads does not count
+    return Probe("read", _together([lambda part=part: _sum(part, times) for part in parts]), times * data.nbytes)
 
 
 def _probe(name: str, run: Any, work: float, threads: int) -> Probe:
@@ -146,9 +148,10 @@ def _chain(instruction: str, width: int, chains: int) -> Any:
     return run
 
 
-@njit("int64(int64[::1])", nogil=True, error_model="numpy")
-def _sum(x: Array) -> int:
+@njit("int64(int64[::1], int64)", nogil=True, error_model="numpy")
+def _sum(x: Array, times: int) -> int:
     total = 0
-    for i in range(x.size):
-        total += x[i]
+    for n in range(times):
+        for i in range(x.size):
+            total += x[i] ^ n  # another sum each time, or one pass would do for all
     return total

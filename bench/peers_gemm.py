@@ -69,7 +69,8 @@ class Row:
     gops         2 * M * K * N a second, in thousands of millions
     peers        {peer: {us, ratio, low, high}}; ratio: how many times as fast as the peer this is
     best         the peer with the least time; ratio, low and high are those to it
-    peak_share   of the probed peak of the registers, in the same rounds
+    peak_share   of what was probed in the same rounds: arithmetic on registers, or reading as many bytes as the weights
+                 have (rotated: from beyond the last cache)
     gb_per_s     bytes of weights a second
     others       share of all processors that other programs used meanwhile
     wanted, met  the least ratio that the table asks for, None if it asks for none
@@ -181,7 +182,7 @@ def time_gemm(group: cases.Group, shape: Shape, output: str, weights: str, threa
     for n, peer in enumerate(others[0]):
         contenders[peer.name] = timing.rotate([copy[n].call for copy in others]) if copies > 1 else peer.call
     names = [peer.name for peer in others[0]]
-    probe = peak.dot(options.isa or isa.select().name, threads) if group.name != "overhead" else None
+    probe, work = _limit(group, shape, weights, threads, options)
     if probe:
         contenders["peak"] = probe.call
     kernel = ours[0].kernel() if shape == cases.TINY and threads == 1 else None
@@ -195,11 +196,23 @@ def time_gemm(group: cases.Group, shape: Shape, output: str, weights: str, threa
         row.others = others
         _fill(row, times, names, group, shape)
         if probe:
-            share = times.rounds["peak"] / probe.work * shape.operations / times.rounds[f"{OURS} {row.call}"]
+            share = times.rounds["peak"] / probe.work * work / times.rounds[f"{OURS} {row.call}"]
             row.peak_share = float(np.median(share))
         if kernel:
             row.kernel_us = times.median("kernel") / kernel.work * 1e6
     return rows
+
+
+def _limit(
+    group: cases.Group, shape: Shape, weights: str, threads: int, options: Options
+) -> tuple[peak.Probe | None, float]:
+    """A probe of what limits a group, and how much of that a GEMM does: operations, or bytes of weights to read."""
+    if group.name == "compute":
+        return peak.dot(options.isa or isa.select().name, threads), shape.operations
+    if group.name == "memory":
+        size = shape.K * shape.N
+        return peak.read(size if weights == "hot" else 4 * l3_bytes(), threads), size
+    return None, 0
 
 
 def _fill(row: Row, times: timing.Times, names: list[str], group: cases.Group, shape: Shape) -> None:

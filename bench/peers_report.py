@@ -37,6 +37,9 @@ def show(result: Mapping[str, Any]) -> None:
     if result["rows"]:
         if any((row["others"] or 0) > load.BUSY for row in result["rows"]):
             console.print(f"! other programs used more than {load.BUSY:.0%} of the processors meanwhile: run it again.")
+        console.print(
+            "% peak: of arithmetic on registers, or of reading the weights' bytes, probed in the same rounds."
+        )
         console.print("us: median of the rounds. ratio: peer's time / tilework's in the same round, median (p10-p90).")
         if any(name in peers.DISPATCHED for row in result["rows"] for name in row["peers"]):
             console.print("~ of this time, 16 to 20 us are the dispatch of torch.ops.")
@@ -59,7 +62,7 @@ def _table(name: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("M x K x N", no_wrap=True)
     table.add_column("output", no_wrap=True)
-    for column in ("us", "Gop/s", "GB/s" if name == "memory" else "% peak"):
+    for column in ("us", "Gop/s", *(["GB/s"] if name == "memory" else []), "% peak"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("peers, us", no_wrap=True)
     table.add_column("ratio to the best", no_wrap=True)
@@ -76,15 +79,15 @@ def _table(name: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
         if (row["others"] or 0) > load.BUSY:
             how.append("!")
         if row["wrong"]:
-            table.add_row(first, " ".join(how), "", "", "", f"[red]wrong: {escape(row['wrong'])}[/]", "", "")
+            table.add_row(first, " ".join(how), f"[red]wrong: {escape(row['wrong'])}[/]")
             continue
-        limit = row["gb_per_s"] if name == "memory" else row["peak_share"] and 100 * row["peak_share"]
         table.add_row(
             first,
             " ".join(how),
             f"{row['us']:.{_digits(row['us'])}f}",
             f"{row['gops']:.0f}",
-            "" if limit is None else f"{limit:.0f}",
+            *([f"{row['gb_per_s']:.0f}"] if name == "memory" else []),
+            "" if row["peak_share"] is None else f"{100 * row['peak_share']:.0f}",
             "  ".join(_peer(peer, found, row["best"]) for peer, found in row["peers"].items()),
             "" if row["ratio"] is None else f"{row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})",
             ""
