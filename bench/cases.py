@@ -125,24 +125,26 @@ class Case:
     b: Array
     bias: Array
     multiplier: Array
+    weight_bits: int = 8
     a_zero_point: int = 121
     y_zero_point: int = 9
 
     @classmethod
-    def make(cls, shape: Shape, seed: int = 0) -> Case:
-        """Uniform over all codes of both types: friendlier data would hide saturation."""
+    def make(cls, shape: Shape, seed: int = 0, weight_bits: int = 8) -> Case:
+        """Uniform over all codes of both types: friendlier data would hide saturation. Weights may have fewer bits."""
         rng = np.random.default_rng(seed)
         a = rng.integers(0, 256, (shape.M, shape.K), np.uint8)
-        b = rng.integers(-128, 128, (shape.K, shape.N), np.int8)
-        spread = 74 * 74 * shape.K**0.5  # standard deviation of a sum
+        bound = 2 ** (weight_bits - 1)
+        b = rng.integers(-bound, bound, (shape.K, shape.N), np.int8)
+        spread = int(74 * 0.58 * bound) * shape.K**0.5  # standard deviation of a sum
         bias = rng.integers(-int(spread), int(spread) + 1, shape.N).astype(np.int32)
         multiplier = (rng.uniform(0.5, 1.5, shape.N) * 60 / spread).astype(np.float32)
-        return cls(shape, a, b, bias, multiplier)
+        return cls(shape, a, b, bias, multiplier, weight_bits)
 
     def with_weights(self, seed: int) -> Case:
         """The same A with another B."""
-        other = Case.make(self.shape, seed)
-        return Case(self.shape, self.a, other.b, other.bias, other.multiplier)
+        other = Case.make(self.shape, seed, self.weight_bits)
+        return Case(self.shape, self.a, other.b, other.bias, other.multiplier, self.weight_bits)
 
     @cached_property
     def sums(self) -> Array:

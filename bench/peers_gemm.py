@@ -1,6 +1,7 @@
 """`tilework bench peers gemm`: GEMMs against other libraries, on the same bytes, in the same rounds.
 
-Every result is compared with the reference before anything is timed. A wrong one is reported and has no figures.
+Every result is compared with the reference before anything is timed. A wrong one is reported and has no figures: a peer
+that is wrong is left out, and where tilework is, the command fails.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ L3_BYTES = 32 << 20  # where the system does not say
 class Options:
     """What to time. `only` names peers; empty stands for all. `isa` holds tilework to a lower level.
 
-    patience   seconds to wait before each GEMM for other programs to leave the processors alone
+    patience      seconds to wait before each GEMM for other programs to leave the processors alone
+    weight_bits   7 leaves room for instructions that add two products in 16 bits
     """
 
     threads: tuple[int, ...] = (1,)
@@ -47,6 +49,7 @@ class Options:
     only: tuple[str, ...] = ()
     outputs: tuple[str, ...] = cases.OUTPUTS
     patience: float = 0.0
+    weight_bits: int = 8
 
     def __post_init__(self) -> None:
         for what, given, known in (
@@ -74,7 +77,8 @@ class Row:
     gb_per_s     bytes of weights a second
     others       share of all processors that other programs used meanwhile
     wanted, met  the least ratio that the table asks for, None if it asks for none
-    wrong        what the check found; nothing is timed then
+    left_out     peers whose results are wrong, and by how much
+    wrong        what the check of our own result found; nothing is timed then
     """
 
     table: str
@@ -97,6 +101,7 @@ class Row:
     others: float | None = None
     wanted: float | None = None
     met: bool | None = None
+    left_out: list[str] = field(default_factory=list)
     wrong: str = ""
 
 
@@ -164,16 +169,18 @@ def time_gemm(group: cases.Group, shape: Shape, output: str, weights: str, threa
     copies = 1
     if weights == "rotated":
         copies = min(COPIES_LIMIT, 2 * l3_bytes() // (shape.K * shape.N) + 2)
-    first = Case.make(shape)
+    first = Case.make(shape, weight_bits=options.weight_bits)
     made = [first] + [first.with_weights(seed) for seed in range(1, copies)]
     executor = TilingExecutor(threads=threads, isa=options.isa)
     ours = [Ours.make(case, output, executor) for case in made]
     others = [peers.make(case, output, threads, options.only) for case in made]
-    wrong = ours[0].check() or next(filter(None, (peer.check() for peer in others[0])), "")
+    wrong = ours[0].check()
+    left_out = {peer.name: found for peer in others[0] if (found := peer.check())}
+    for row in rows:
+        row.wrong, row.left_out = wrong, list(left_out.values())
     if wrong:
-        for row in rows:
-            row.wrong = wrong
         return rows
+    others = [[peer for peer in copy if peer.name not in left_out] for copy in others]
     contenders: dict[str, timing.Call] = {}
     for call in group.calls:
         contenders[f"{OURS} {call}"] = (

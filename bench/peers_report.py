@@ -35,6 +35,8 @@ def show(result: Mapping[str, Any]) -> None:
             _table(table, threads, [r for r in result["rows"] if (r["table"], r["threads"]) == (table, threads)])
         )
     if result["rows"]:
+        for found in dict.fromkeys(text for row in result["rows"] for text in row["left_out"]):
+            console.print(escape(f"left out because its result is wrong: {found}"))
         if any((row["others"] or 0) > load.BUSY for row in result["rows"]):
             console.print(f"! other programs used more than {load.BUSY:.0%} of the processors meanwhile: run it again.")
         console.print(
@@ -89,7 +91,9 @@ def _table(name: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
             *([f"{row['gb_per_s']:.0f}"] if name == "memory" else []),
             "" if row["peak_share"] is None else f"{100 * row['peak_share']:.0f}",
             "  ".join(_peer(peer, found, row["best"]) for peer, found in row["peers"].items()),
-            "" if row["ratio"] is None else f"{row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})",
+            escape("; ".join(row["left_out"]))
+            if row["ratio"] is None
+            else f"{row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})",
             ""
             if row["wanted"] is None
             else f"[{'green' if row['met'] else 'red'}]{row['wanted']:.2f}{'' if row['met'] else ' no'}[/]",

@@ -101,12 +101,12 @@ def paired(
 def settle(limit: float = PAUSE_LIMIT) -> float:
     """Sleep until this process uses no processor any more, at most `limit` seconds; returns how long it took."""
     start = time.perf_counter()
-    step = 0.002
-    while time.perf_counter() - start < limit:
+    idle = 0
+    while idle < 2 and time.perf_counter() - start < limit:
         busy, since = time.process_time(), time.perf_counter()
-        time.sleep(step)
-        if time.process_time() - busy < 0.2 * (time.perf_counter() - since):
-            break
+        time.sleep(0.002)
+        used = (time.process_time() - busy) / (time.perf_counter() - since)
+        idle = idle + 1 if used < 0.2 else 0
     return time.perf_counter() - start
 
 

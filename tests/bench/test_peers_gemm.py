@@ -88,6 +88,21 @@ def test_a_wrong_result_is_not_timed(monkeypatch):
     assert [r.us for r in rows] == [None, None]
 
 
+def test_a_peer_that_is_wrong_is_left_out(monkeypatch):
+    def make(case, output, threads, only=()):
+        right = case.reference(output)
+        return [
+            peers.Peer("good", lambda: None, lambda: right, right, exact=True),
+            peers.Peer("saturating", lambda: None, lambda: right - 7, right, exact=True),
+        ]
+
+    monkeypatch.setattr(peers, "make", make)
+    (bound, _) = peers_gemm.time_gemm(GROUPS["overhead"], cases.TINY, "s32", "hot", 1, peers_gemm.Options(rounds=1))
+    assert set(bound.peers) == {"good"}
+    assert bound.left_out == ["saturating is off by up to 7"]
+    assert bound.wrong == ""
+
+
 def test_what_others_use_is_seen():
     before = load.Moment(used=10.0, own=1.0, passed=100.0)
     now = load.Moment(used=13.0, own=2.0, passed=104.0)

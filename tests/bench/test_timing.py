@@ -101,24 +101,25 @@ def test_rotated_calls_take_turns():
     assert seen == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_a_pause_ends_when_the_process_is_idle():
-    assert timing.settle(limit=2.0) < 1.0
+class Machine:
+    """A `time` module in which a pool of threads spins until a certain moment."""
+
+    def __init__(self, spins_until):
+        self.now = self.used = 0.0
+        self.spins_until = spins_until
+
+    def perf_counter(self):
+        return self.now
+
+    def process_time(self):
+        return self.used
+
+    def sleep(self, seconds):
+        self.used += min(seconds, max(0.0, self.spins_until - self.now))
+        self.now += seconds
 
 
-def test_a_pause_outlasts_a_thread_that_spins():
-    import threading
-    import time
-
-    stop = threading.Event()
-
-    def spin():
-        while not stop.is_set():
-            pass
-
-    thread = threading.Thread(target=spin)
-    thread.start()
-    threading.Timer(0.1, stop.set).start()
-    start = time.perf_counter()
-    timing.settle(limit=5.0)
-    assert time.perf_counter() - start > 0.08
-    thread.join()
+@pytest.mark.parametrize(("spins", "least", "most"), [(0.0, 0.0, 0.01), (0.03, 0.03, 0.04), (9.0, 0.1, 0.11)])
+def test_a_pause_lasts_until_spinning_threads_stop(monkeypatch, spins, least, most):
+    monkeypatch.setattr(timing, "time", Machine(spins))
+    assert least <= timing.settle(limit=0.1) <= most
