@@ -13,7 +13,8 @@ from .profile import Profile, StepProfile
 from .program import Program, RunMemory
 
 if TYPE_CHECKING:
-    from .tiling import Bound, TilingPlan
+    from .bound import Bound
+    from .tiling import TilingPlan
 
 
 def explain(plan: TilingPlan) -> str:

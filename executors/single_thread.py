@@ -13,13 +13,13 @@ import numpy as np
 
 from ..primitives.arena import Arena, BufferId, plan_offsets
 from ..primitives.context import ExecContext
-from ..primitives.errors import ArgumentError, KernelFailed, TileworkError, UnwrittenRead
+from ..primitives.errors import ArgumentError, UnwrittenRead
 from ..primitives.memory import aligned_bytes
 from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import show
 from . import inputs as doors
 from .profile import Profile, StepProfile
-from .tiles import choose, extents, facts_of, raise_status, run_whole
+from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
 Array = np.ndarray[Any, Any]
 POOL = 16  # run contexts and bindings that a plan keeps for later runs
@@ -127,6 +127,7 @@ class SingleThreadPlan:
         arrays = self._accept(inputs or {})
         binding = self.prepare({n: doors.logical_shape(doors.wanted(self.pipe)[n], a) for n, a in arrays.items()})
         given = self._outputs(binding, out or {}, arrays)
+        self._check_slots(arrays, given)
         return lambda: self._run(arrays, given, None, None)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = 5) -> Profile:
@@ -234,7 +235,7 @@ class SingleThreadPlan:
         values = doors.wanted(self.pipe)
         binding = self.prepare({name: doors.logical_shape(values[name], array) for name, array in arrays.items()})
         results = self._outputs(binding, out, arrays)
-        doors.check_slots(self.order, {**arrays, **{self.pipe.outputs[n].name: results[n] for n in reversed(results)}})
+        self._check_slots(arrays, results)
         own_state = state is None
         with self._state_lock if own_state and self.pipe.of_kind("state") else _NOTHING:
             states = self._states(binding, self.state if state is None else state)
@@ -279,6 +280,10 @@ class SingleThreadPlan:
         assert value.dtype is not None
         return doors.fresh(doors.stored_shape(value.dtype, shape), value.dtype, self._aligns.get(value.name, 1))
 
+    def _check_slots(self, arrays: Mapping[str, Any], results: Mapping[str, Array]) -> None:
+        written = {self.pipe.outputs[name].name: results[name] for name in reversed(results)}
+        doors.check_slots(self.order, {**arrays, **written})
+
     def _check_written(self, ctx: ExecContext) -> None:
         """Raise UnwrittenRead where a result was never asked for by the step that writes it."""
         for what, values in (("output", self.pipe.outputs), ("the update of state", self.pipe.updates)):
@@ -301,17 +306,8 @@ class SingleThreadPlan:
         slots = {slot: self.handles[v.name] for slot, v in {**step.inputs, **step.outputs}.items()}
         memory.step = step
         memory.before(step)
-        try:
-            with ctx.entered(step.name, step.kernel, step.specs, slots):
-                step.kernel.execute(ctx)
-        except TileworkError as error:
-            if repr(step.name) in str(error):
-                raise
-            raise type(error)(f"step {step.name!r}: {error}") from error
-        except Exception as error:
-            raise KernelFailed(
-                f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
-            ) from error
+        with named(step), ctx.entered(step.name, step.kernel, step.specs, slots):
+            step.kernel.execute(ctx)
         memory.after(step, n)
 
     def _sweep(self, kernel: Any, operands: tuple[Any, ...], memory: _Memory) -> None:

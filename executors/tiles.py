@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +14,9 @@ import numpy as np
 from ..kernels import factory, forge
 from ..kernels.entry import OperandType, bits_view
 from ..primitives import dtypes
-from ..primitives.errors import KernelFailed, PipelineError
+from ..primitives.errors import KernelFailed, PipelineError, TileworkError
 from ..primitives.kernel import Kernel, index_space
+from ..primitives.pipeline import Step
 from ..primitives.sizes import evaluate, substitute
 
 Array = np.ndarray[Any, Any]
@@ -55,16 +58,17 @@ def run_whole(implementation: Any, operands: tuple[Any, ...], ranges: list[int],
     bounds = [bound for extent in ranges for bound in (0, extent)]
     if any(extent == 0 for extent in ranges):
         return 0
+    leading = len(operands)
     if isinstance(implementation, factory.WithParams):
-        params = tuple(implementation.params(*operands))
+        params, leading = tuple(implementation.params(*operands)), leading - implementation.trailing
         implementation = implementation.tile
     arrays = tuple(bits_view(o) for o in operands)
     if forge.jit_disabled() or not _compilable(implementation):
         with np.errstate(all="ignore"):  # as native code: no warnings for what the step's meaning defines
             return int(forge.python_tile(implementation)(*bounds, *arrays, *params) or 0)
     compiled = _entry(implementation, len(ranges), tuple((o.dtype, o.ndim) for o in operands), len(params))
-    block = [word for a in arrays for word in (0, a.__array_interface__["data"][0], *a.shape, *a.strides)]
-    packed = np.array([*block, *params], np.int64)
+    words = [[0, a.__array_interface__["data"][0], *a.shape, *a.strides] for a in arrays]
+    packed = np.array([*itertools.chain(*words[:leading], params, *words[leading:])], np.int64)
     limits = np.array(bounds, np.int64)
     function = _ENTRY(compiled.address)
     return int(function(_NO_BASES.ctypes.data, packed.ctypes.data, limits.ctypes.data))
@@ -93,3 +97,18 @@ def raise_status(step: str, kernel: Kernel, status: int) -> None:
         error, message = named
         raise error(f"step {step!r}: {message}")
     raise KernelFailed(f"step {step!r} ({kernel.name}) returned status {status}")
+
+
+@contextmanager
+def named(step: Step) -> Iterator[None]:
+    """Whatever is raised inside names the step: the library's errors keep their type, others become KernelFailed."""
+    try:
+        yield
+    except TileworkError as error:
+        if f"step {step.name!r}" in str(error):
+            raise
+        raise type(error)(f"step {step.name!r}: {error}") from error
+    except Exception as error:
+        raise KernelFailed(
+            f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,248 @@
+"""A plan at given sizes: its run contexts, and the three ways into a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..primitives.context import ExecContext
+from ..primitives.errors import UnwrittenRead
+from ..primitives.pipeline import Step, Value
+from . import inputs as doors
+from . import threads
+from .binding import Binding
+from .launcher import DONE, Launcher, usable
+from .program import FIRST_EXTERNAL, Program, RunMemory
+from .tiles import choose, extents, facts_of, named, raise_status, run_whole
+
+if TYPE_CHECKING:
+    from .tiling import TilingPlan
+
+Array = np.ndarray[Any, Any]
+CONTEXTS = 16  # run contexts that a binding keeps for later runs
+
+
+class Bound:
+    """A plan at given sizes, with a pool of run contexts."""
+
+    def __init__(self, plan: TilingPlan, binding: Binding) -> None:
+        self.plan = plan
+        self.binding = binding
+        self._pool: list[RunMemory] = []
+        self._values = plan.binder.values
+        self._names = [n for n in binding.externals if self._values[n].dtype is not None]
+        self._bases = [FIRST_EXTERNAL + i for i, n in enumerate(binding.externals) if self._values[n].dtype is not None]
+        self.is_native = all(isinstance(p, Program) for p in binding.parts)
+        outputs = plan._outputs
+        self._shapes = {
+            n: doors.stored_shape(v.dtype, binding.shapes[v.name]) for n, v in outputs.items() if v.dtype is not None
+        }
+        self._types = {n: v.dtype.numpy for n, v in outputs.items() if v.dtype is not None}
+        # Outputs that no kernel writes directly: they stand for an input or a constant, or are named twice.
+        seen: dict[int, str] = {}
+        self._copies: list[tuple[str, Value]] = []
+        self._direct: dict[str, str] = {}
+        for name, value in outputs.items():
+            if value.kind != "result" or id(value) in seen:
+                self._copies.append((name, value))
+            else:
+                seen[id(value)] = name
+                self._direct[value.name] = name
+        self.cost = sum(item.cost for item in binding.laid)
+        programs = [part for part in binding.parts if isinstance(part, Program)]
+        self.fast = (
+            len(binding.parts) == len(programs) == 1
+            and not self._copies
+            and not plan._has_state
+            and all(v.dtype is not None for v in plan._wanted.values())
+            and all(binding.placed[n].strides is None for n in self._names)
+            and not any(n in plan.binder.aligns for n in self._names)
+            and usable()
+        )
+        self._program = programs[0] if programs else Program(())
+        self._launchers: list[Launcher] = []
+
+    # Memory ------------------------------------------------------------------------------------------------------
+
+    def outputs(self, out: Mapping[str, Any] | None, arrays: Mapping[str, Any]) -> dict[str, Array]:
+        """The caller's arrays, checked, and fresh ones for the rest."""
+        results: dict[str, Array] = {}
+        values = self.plan._outputs
+        if out:
+            if not out.keys() <= values.keys():
+                doors.check_names(out, {n: v for n, v in values.items() if n in out}, "output")
+        for name, value in values.items():
+            if out and name in out:
+                shape = self.binding.shapes[value.name]
+                in_place = self.plan._in_place[name]
+                results[name] = doors.check_output(name, value, out[name], shape, arrays, results, in_place)
+            else:
+                assert value.dtype is not None
+                align = self.plan.binder.aligns.get(value.name, 1)
+                results[name] = doors.fresh(self._shapes[name], value.dtype, align)
+        if self.plan.binder.asking:
+            slots = {**arrays, **{value: results[name] for value, name in self._direct.items()}}
+            doors.check_slots(self.plan.binder.order, slots)
+        return results
+
+    def states(self, kept: Mapping[str, Array]) -> dict[str, Array]:
+        """A working copy of every state, so that a run that fails changes none."""
+        states = {}
+        for name, value in self.plan.lowered.pipe.of_kind("state").items():
+            assert value.dtype is not None
+            shape = doors.stored_shape(value.dtype, self.binding.shapes[name])
+            states[name] = doors.fresh(shape, value.dtype, self.plan.binder.aligns.get(name, 1))
+            states[name][...] = doors.state_content(name, value, kept, shape)
+        return states
+
+    def take(self) -> RunMemory:
+        """A run context from the pool, or a new one."""
+        try:
+            return self._pool.pop()
+        except IndexError:
+            return self._new_memory()
+
+    def _new_memory(self) -> RunMemory:
+        b = self.binding
+        workers = self.plan.executor.threads if b.parallel else 1
+        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words, self.plan.binder.align)
+
+    def give_back(self, memory: RunMemory) -> None:
+        if len(self._pool) < CONTEXTS:
+            self._pool.append(memory)
+
+    def _point(self, memory: RunMemory, arrays: Mapping[str, Any]) -> None:
+        """Enter the addresses of this run's arrays."""
+        for base, name in zip(self._bases, self._names, strict=False):
+            memory.bases[:, base] = arrays[name].__array_interface__["data"][0]
+
+    # Running -----------------------------------------------------------------------------------------------------
+
+    def launcher(self) -> Launcher:
+        """A launcher that takes this binding's inputs and outputs, in order; only where `fast` holds."""
+        try:
+            return self._launchers.pop()
+        except IndexError:
+            pass
+        bases = dict(zip(self._names, self._bases, strict=True))
+        arrays = []
+        for name in [*self.plan._wanted, *(v.name for v in self.plan._outputs.values())]:
+            value, where = self._values[name], self.binding.placed[name]
+            assert value.dtype is not None
+            arrays.append((bases[name], value.dtype.numpy, where.shape, value.kind == "result"))
+        return Launcher(self._program, self._new_memory(), arrays, self.cost)
+
+    def put_back(self, launcher: Launcher) -> None:
+        if len(self._launchers) < CONTEXTS:
+            self._launchers.append(launcher)
+
+    def run(self, arrays: Mapping[str, Any], results: dict[str, Array], states: dict[str, Array]) -> dict[str, Array]:
+        """Run on checked arrays; fills `results`, and leaves in `states` what they become."""
+        external = {**arrays, **states, **{value: results[name] for value, name in self._direct.items()}}
+        memory = self.take()
+        try:
+            self._point(memory, external)
+            for part in self.binding.parts:
+                if isinstance(part, Program):
+                    self._run_program(part, memory)
+                else:
+                    self._run_python(part, memory, external)
+            for name, value in self._copies:
+                np.copyto(results[name], self._array(value, memory, external))
+            updates = self.plan.lowered.pipe.updates
+            new = {name: self._array(value, memory, external).copy() for name, value in updates.items()}
+            states.update(new)
+        finally:
+            self.give_back(memory)
+        return results
+
+    def call(self, arrays: Mapping[str, Any], results: dict[str, Array]) -> Callable[[], dict[str, Array]]:
+        """A callable that runs on these arrays with nothing left to check."""
+        external = {**arrays, **{value: results[name] for value, name in self._direct.items()}}
+        memory = self.take()
+        self._point(memory, external)
+        programs = [part for part in self.binding.parts if isinstance(part, Program)]
+        copies = [(results[name], self._array(value, memory, external)) for name, value in self._copies]
+        parallel = self._parallel()
+        if len(programs) == 1 and not copies and not (parallel and threads.exclusive()) and usable():
+            return self._launched(Launcher(programs[0], memory, (), self.cost), results, external)
+
+        def call(keep: Any = (external, memory)) -> dict[str, Array]:
+            for program in programs:
+                self._run_program(program, memory)
+            for target, source in copies:
+                np.copyto(target, source)
+            return results
+
+        return call
+
+    def _launched(self, launcher: Launcher, results: dict[str, Array], keep: Any) -> Callable[[], dict[str, Array]]:
+        launch = launcher.call
+
+        def call() -> dict[str, Array]:
+            if launch():
+                self._finish(launcher)
+            return results
+
+        call.__dict__["keep"] = keep
+        return call
+
+    def _finish(self, launcher: Launcher) -> None:
+        """Go on with a program that paused for Python's signals, or raise what a tile's status stands for."""
+        while launcher.memory.progress[1] == 0:
+            if launcher.call_again() == DONE:
+                return
+        self._raise(launcher.program, launcher.memory)
+
+    def _parallel(self) -> bool:
+        return self.binding.parallel and threads.allowed()
+
+    def _run_program(self, program: Program, memory: RunMemory) -> None:
+        with threads.region(self._parallel()) as parallel:
+            failed = memory.run(program, parallel)
+        if failed:
+            self._raise(program, memory)
+
+    def _raise(self, program: Program, memory: RunMemory) -> None:
+        name = memory.failed(program)
+        step = next(s for s in self.plan.binder.order if s.name == name)
+        raise_status(name, step.kernel, int(memory.progress[1]))
+
+    def _array(self, value: Value, memory: RunMemory, external: Mapping[str, Any]) -> Any:
+        """The array behind a value during a run."""
+        if value.kind == "constant":
+            return self.plan.binder.constants[value.name]
+        if value.name in external:
+            return external[value.name]
+        assert value.dtype is not None
+        where = self.binding.placed[value.name]
+        nbytes = self.binding.requests[value.name][0]
+        return memory.arena[where.offset : where.offset + nbytes].view(value.dtype.numpy).reshape(where.shape)
+
+    def _run_python(self, step: Step, memory: RunMemory, external: Mapping[str, Any]) -> None:
+        """Run one step through its own `execute`, on arrays."""
+        env, backend = self.binding.env, self.plan.executor.backend
+
+        def sweep(kernel: Any, operands: tuple[Any, ...]) -> None:
+            present = tuple(o for o in operands if o is not None)
+            variant, implementation = choose(
+                kernel, backend, {**facts_of(kernel, present), "isa": self.plan.executor.isa}
+            )
+            ranges = extents(kernel, step.sizes, env)
+            raise_status(
+                step.name, kernel, run_whole(implementation, present, ranges, tuple(variant.tile_params.values()))
+            )
+
+        ctx = ExecContext(sweep)
+        slots: dict[str, Any] = {}
+        for slot, value in {**step.inputs, **step.outputs}.items():
+            slots[slot] = self.plan.binder.handles[value.name]
+            ctx.bind(slots[slot], self._array(value, memory, external), written=slot in step.inputs)
+        with named(step):
+            with ctx.entered(step.name, step.kernel, step.specs, slots):
+                step.kernel.execute(ctx)
+            for slot, value in step.outputs.items():
+                if not ctx.is_written(slots[slot]):
+                    raise UnwrittenRead(f"step {step.name!r} never wrote its slot {slot!r} ({value.name!r})")
