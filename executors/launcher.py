@@ -99,7 +99,7 @@ class Launcher:
             "bases": memory.bases_address,
             "workers": memory.workers,
             "pitch": memory.bases.strides[0] // 8,
-            "clear": program.progress_words if self.parallel else 0,
+            "clear": program.progress_words if self.parallel else dispatch.HEAD,
             "program": program.address,
             "progress": memory.progress_address,
             "from_long": _address(api.PyLong_FromLong),

@@ -141,8 +141,7 @@ class RunMemory:
 
     def run(self, program: Program, parallel: bool) -> int:
         """Walk the program to its end; returns 0, or the status that a tile returned (see `failed`)."""
-        if parallel or self.progress[1]:
-            self.progress[:] = 0
+        self.progress[: None if parallel else dispatch.HEAD] = 0  # an earlier run may have been interrupted
         while self.resume(program, parallel):
             if self.progress[1]:
                 return int(self.progress[1])
