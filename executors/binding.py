@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -338,9 +339,9 @@ class Binder:
             "ranks": tuple(o.ndim for o in swept),
         }
         variant, implementation = choose(kernel, self.backend, facts)
-        params = tuple(variant.tile_params.values())
+        params, leading = tuple(variant.tile_params.values()), len(swept)
         if isinstance(implementation, factory.WithParams):
-            params = tuple(implementation.params(*swept))
+            params, leading = tuple(implementation.params(*swept)), leading - implementation.trailing
             implementation = implementation.tile
         if isinstance(implementation, factory.Whole) or forge.jit_disabled() or not _compilable(implementation):
             laid.python = f"runs {variant.name}/{variant.variant} of {variant.backend} in Python"
@@ -350,8 +351,8 @@ class Binder:
         sizes = extents(kernel, step.sizes, env)
         types = tuple(OperandType(dtypes.get(o.dtype).name, o.ndim) for o in swept)
         compiled = forge.entry(implementation, len(sizes), types, len(params))
-        words = [w for o in swept for w in (o.base, o.offset, *o.shape, *o.strides)]
-        block = np.array([*words, *params], np.int64)
+        words = [[o.base, o.offset, *o.shape, *o.strides] for o in swept]
+        block = np.array([*itertools.chain(*words[:leading], params, *words[leading:])], np.int64)
         how = cut(kernel, sizes, swept, self.threads, self.tile.get(step.name))
         laid.cuts.append(how)
         laid.cost += how.cost

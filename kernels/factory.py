@@ -31,10 +31,12 @@ class WithParams:
     """A tile function whose trailing integers depend on its operands: `params(*operands)` returns them.
 
     operands   what the sweep was given: shapes, strides and types, no data
+    trailing   how many of the last operands follow these integers in the block of a native entry
     """
 
     tile: Any
     params: Callable[..., Sequence[int]]
+    trailing: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Which GEMMs, and which steps after them, the micro-kernels take; and the steps that they become.
 
 A chain after a GEMM is one specialisation with run-time constants: bias, then requantize (float or fixed point), or
-dequantize to f32, then relu and clip on the codes, then a residual, relu and clip again. Each stage is taken in only
-where the fused result is the same to the bit; `take` says why it is not.
+dequantize to f32, then relu and clip on the codes, then a residual, relu and clip again. Any other chain of
+element-wise steps, a user's functions among them, is a finish generated for it (user_finish.py). Each stage is taken in
+only where the fused result is the same to the bit; `take` says why it is not.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from . import isa, packing
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
 from .finish import Finish
 from .gemm_steps import MOST_COLUMNS, ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .user_finish import Stage, UserFinish, refuses, user_finish
 
 
 @dataclass
@@ -47,9 +49,25 @@ class Epilogue:
     sum_lo: int = 0
     sum_hi: int = 0
     sum_zero_point: int = 0
+    stages: list[Stage] = field(default_factory=list)  # all but the bias
+    generated: bool = False
 
     def take(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
         """Take in one more stage; a text says why it cannot be. operands: slot -> value, without the chained one."""
+        had_bias, stage = self.bias is not None, Stage(kernel, at, operands)
+        if not self.generated:
+            reason = self._standard(kernel, at, operands, rank)
+            if reason is None:
+                if had_bias == (self.bias is not None):
+                    self.stages.append(stage)
+                return None
+        reason = refuses([*self.stages, stage], rank)
+        if reason is None:
+            self.stages.append(stage)
+            self.generated = True
+        return reason
+
+    def _standard(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
         if isinstance(kernel, Add) and kernel.dtype == "s32":
             return self._bias(kernel, at, operands, rank)
         if isinstance(kernel, Requantize):
@@ -148,7 +166,7 @@ class Epilogue:
     @property
     def direct(self) -> bool:
         """Whether tiles store this by themselves."""
-        if self.residual is not None or self.scale == "fixed":
+        if self.generated or self.residual is not None or self.scale == "fixed":
             return False
         return self.out in ("u8", "s8") if self.code else True
 
@@ -241,7 +259,11 @@ def expand(
     a_zero, b_zero = operands.get("a_zero_point"), operands.get("b_zero_point")
     per_row = a_zero is not None and any(at is not None for at in base.a_zero_point or ())
     fits = packing.pairs_fit(b.data) if b.kind == "constant" and b.ndim == 2 and a.dtype == "u8" else False
-    finish = Finish(level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype)
+    finish: Finish | UserFinish = Finish(level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype)
+    extra: list[Any] = []
+    if epilogue.generated:
+        finish, extra = user_finish(level.name, epilogue.stages)
+        epilogue = Epilogue(out=finish.out, bias=epilogue.bias, generated=True)
     engine = Engine(
         level.name,
         base.a_dtype,
@@ -276,10 +298,12 @@ def expand(
         base.b_batch,
         row_zero_points=per_row,
         residual=epilogue.residual_dtype,
+        extra=tuple((value.dtype.name, index) for value, index in extra),
     )
     more = {"row_zero_points": a_zero} if per_row else {}
     if epilogue.residual is not None:
         more["residual"] = epilogue.residual
+    more |= {f"x{n}": value for n, (value, _) in enumerate(extra)}
     out: Value = pipe.add(panels, a=a, packed=packed, columns=columns, **more)
     return out
 

@@ -275,8 +275,10 @@ def preparation(read_a: int, signed: bool, terms: int) -> int:
 
 
 @cache
-def finisher(finish: Finish | RealFinish) -> forge.Entry:
+def finisher(finish: Finish | RealFinish | UserFinish) -> forge.Entry:
     """The finish entry's compiled form; Plan.parameters wants its address."""
+    if isinstance(finish, UserFinish):
+        return forge.entry(forge.Native(finish.source(), raw=True), 2, ())
     home = "real_finish import After, RealFinish" if isinstance(finish, RealFinish) else "finish import Finish"
     text = f"from tilework.kernels.cpu.{home}, finish_entry\n\nentry = finish_entry({finish!r})\n"
     return forge.entry(forge.Native(text, raw=True), 2, ())
@@ -295,7 +297,7 @@ def folder() -> forge.Entry:
     return forge.entry(forge.Native("from tilework.kernels.cpu.pack_b import fold_entry as entry\n", raw=True), 1, ())
 
 
-ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2}
+ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "bool": 1}
 REAL = ("f32", "f16", "bf16")
 _BYTES = {"s16": 2, "bf16": 2, "f16": 2, "f32": 4}  # of an element of A; 1 for the others
 _COPY = {"s16": wide_rows.COPY_2, "bf16": wide_rows.COPY_2, "f32": wide_rows.COPY_4}

@@ -17,12 +17,14 @@ from ...primitives import sizes
 from ...primitives.kernel import ArgSpec, Axis, IndexSpace
 from ..factory import WithParams, register
 from ..forge import Native, jit_disabled
+from ..indexing import Index
 from . import gemm_plan, isa, pack_b, packing
 from .epilogue import CONSTANTS_SIZE
 from .finish import Finish
 from .real_epilogue import After
 from .real_finish import RealFinish
 from .rows import ROW_SUM, ROW_ZERO
+from .user_finish import UserFinish
 
 TILES = ("mr", "nr", "mc", "kc")  # what tile= may set beside the axes of the index space
 MOST_COLUMNS = 64  # columns that a panel may add to N
@@ -45,7 +47,7 @@ class Engine:
     b_dtype: str
     store: str
     terms: int = 0
-    finish: Finish | RealFinish | None = None
+    finish: Finish | RealFinish | UserFinish | None = None
     direct: bool = True
     pairs_fit: bool = False
     tile: tuple[int, int] | None = None
@@ -230,6 +232,7 @@ class PanelGemm:
     row_zero_points   whether A has a zero point per row
     shape             of the result, in the pipeline's sizes
     residual, table   whether the epilogue has them; residual is its type
+    extra             (type, index over the result's axes) of what a generated finish reads
     """
 
     engine: Engine
@@ -240,6 +243,7 @@ class PanelGemm:
     row_zero_points: bool = False
     residual: str = ""
     table: bool = False
+    extra: tuple[tuple[str, Index], ...] = ()
 
     name = "gemm_panels"
     own_tiles: ClassVar[tuple[str, ...]] = TILES
@@ -259,6 +263,9 @@ class PanelGemm:
             specs.append(ArgSpec("residual", self.residual, follows=(*batch, "m", "n")))
         if self.table:
             specs.append(ArgSpec("table", "u8", shape=(256,)))
+        axes = (*batch, "m", "n")
+        for n, (dtype, index) in enumerate(self.extra):
+            specs.append(ArgSpec(f"x{n}", dtype, follows=tuple(axes[at[0]] if at else None for at in index)))
         out = (*(x.upper() for x in batch), "M", "N")
         specs.append(ArgSpec("out", self.engine.store, "write", shape=out, follows=(*batch, "m", "n")))
         return tuple(specs)
@@ -274,6 +281,7 @@ class PanelGemm:
         zeros = ctx.read("row_zero_points") if self.row_zero_points else None
         residual = ctx.read("residual") if self.residual else None
         table = ctx.read("table") if self.table else _NO_BYTES
+        extra = [_spread(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
         K, N = a.shape[-1], out.shape[-1]
         if residual is not None:
             residual = np.broadcast_to(residual, out.shape)
@@ -295,6 +303,7 @@ class PanelGemm:
                 residual[at] if residual is not None else _NO_ROWS,
                 table,
                 scratch,
+                *(x[at] for x in extra),
             )
 
     def detail(self, a: Any, packed: Any, out: Any, *_: Any) -> str:
@@ -322,6 +331,13 @@ def _follow(follows: tuple[int | None, ...], at: tuple[int, ...]) -> tuple[int, 
     return tuple(0 if d is None else at[d] for d in follows)
 
 
+def _spread(operand: Any, index: Index, shape: tuple[int, ...]) -> Any:
+    """An operand with the shape of the result: stride 0 along axes that it does not follow."""
+    axes = {at[0] for at in index if at is not None}
+    operand = operand[(*(0 if at is None else slice(None) for at in index), ...)]
+    return np.broadcast_to(operand[(*(slice(None) if d in axes else None for d in range(len(shape))), ...)], shape)
+
+
 def _unit(rows: Any) -> bool:
     return rows.shape[-1] <= 1 or rows.strides[-1] == rows.itemsize
 
@@ -337,7 +353,8 @@ def build_gemm(kernel: PanelGemm) -> WithParams:
         plane = packing.plane_bytes(plan.layout)
         return plan.parameters(a.shape[0], plane=plane, terms=engine.terms, unit_stride=_unit(a), finish=finish)
 
-    return WithParams(Native("from tilework.kernels.cpu.gemm import gemm_entry as entry\n", raw=True), params)
+    driver = Native("from tilework.kernels.cpu.gemm import gemm_entry as entry\n", raw=True)
+    return WithParams(driver, params, trailing=len(kernel.extra))
 
 
 def compiled() -> str | None:

@@ -37,6 +37,8 @@ def converted(expression: str, kind: str, dtype: str) -> str:
     if dtype == "s32":
         return whole
     codes = dtypes.get(dtype)
+    if kind == "f":
+        return f"saturate_narrow({expression}, 0, {int(codes.min)}, {int(codes.max)})"
     return f"min(max({whole}, np.int32({int(codes.min)})), np.int32({int(codes.max)}))"
 
 

@@ -192,7 +192,12 @@ class Value(Traced):
         return self._new(self.builder.sitofp(self._operand(i, "i"), F32), "f")
 
     def _to_int(self, x: Any) -> Value:
-        return self._call("llvm.fptosi.sat.i32.f32", "i", self._operand(x, "f"))
+        """Clamped before and after: x86 takes a vector of LLVM's own llvm.fptosi.sat apart."""
+        x = self._new(self._operand(x, "f"), "f")
+        inside = self._select(x < np.float32(-(2.0**31)), np.float32(-(2.0**31)), x)
+        inside = self._select(x < np.float32(2.0**31), inside, np.float32(0))
+        made = self._new(self.builder.fptosi(inside.value, I32), "i")
+        return self._select(x >= np.float32(2.0**31), 2**31 - 1, made)
 
     def _int_divide(self, a: Any, b: Any) -> Value:
         a, b = self._new(self._operand(a, "i"), "i"), self._new(self._operand(b, "i"), "i")
