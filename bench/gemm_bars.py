@@ -51,7 +51,7 @@ def from_rows(rows: Sequence[Row]) -> list[Bar]:
         under = [f"{row.shape} {row.ratio:.2f}" for row in judged if not row.met]
         bars.append(bar(f"{what}: shapes under their bar", len(under), 0, "", least=False, note=", ".join(under)))
         if call == "bind":
-            mean = float(np.exp(np.mean([np.log(row.ratio) for row in mine])))
+            mean = float(np.exp(np.mean([np.log(row.ratio or np.nan) for row in mine])))
             bars.append(bar(f"{what}: geometric mean", mean, cases.GROUPS[table].mean[output]))
     for row in rows:
         if row.shape in map(str, cases.PEAK) and row.threads == 1 and row.peak_share is not None:

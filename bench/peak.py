@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -66,13 +66,17 @@ def read(nbytes: int, threads: int = 1) -> Probe:
     data = np.ones(nbytes // 8, np.int64)
     parts = np.array_split(data, threads)
     times = 1 if threads == 1 else max(1, READ // nbytes)  # so that starting the threads does not count
-    return Probe("read", _together([lambda part=part: _sum(part, times) for part in parts]), times * data.nbytes)
+    return Probe("read", _together([partial(_sum, part, times) for part in parts]), times * data.nbytes)
 
 
 def _probe(name: str, run: Any, work: float, threads: int) -> Probe:
     memory = [np.zeros(64, np.int32) for _ in range(threads)]
     more = 1 if threads == 1 else 8  # so that starting the threads does not count
-    return Probe(name, _together([lambda m=m: run(more * STEPS, m.ctypes.data) for m in memory]), more * work * threads)
+    return Probe(name, _together([partial(_chains, run, more * STEPS, m) for m in memory]), more * work * threads)
+
+
+def _chains(run: Any, steps: int, memory: Array) -> None:
+    run(steps, memory.ctypes.data)
 
 
 def _together(calls: list[Callable[[], Any]]) -> Callable[[], Any]:

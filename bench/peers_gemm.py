@@ -198,9 +198,9 @@ def time_gemm(group: cases.Group, shape: Shape, output: str, weights: str, threa
     load.wait_for_quiet(options.patience)
     begun = load.Moment.now()
     times = timing.paired(contenders, options.rounds, pause=threads > 1)
-    others = begun.others_since() if begun else None
+    busy = begun.others_since() if begun else None
     for row in rows:
-        row.others = others
+        row.others = busy
         _fill(row, times, names, group, shape)
         if probe:
             share = times.rounds["peak"] / probe.work * work / times.rounds[f"{OURS} {row.call}"]
@@ -323,8 +323,9 @@ def measure_apart(options: Options, environment: Mapping[str, str]) -> dict[str,
 
 
 def _options(words: Mapping[str, Any]) -> Options:
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
-    return Options(**{**given, "shapes": tuple(map(Shape.parse, words["shapes"]))})
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+    given["shapes"] = tuple(map(Shape.parse, words["shapes"]))
+    return Options(**given)
 
 
 @contextmanager
