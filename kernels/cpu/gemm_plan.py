@@ -17,8 +17,10 @@ from .microkernel import Tile
 from .packing import PanelLayout, shift_of_a, shift_of_b
 from .real_epilogue import After
 from .real_finish import RealFinish
+from .user_finish import UserFinish
 
 L2_FOR_A = 384 * 1024  # bytes of A that one pass over the panels keeps in L2
+REAL_A = 1536 * 1024  # the same for float32 sums, which read A slowly enough to take it from L3
 L2_FOR_OUTPUT = 896 * 1024  # bytes of output from which its lines are asked for ahead of time
 PANEL_LIMIT = 1024 * 1024  # bytes of a panel of B beyond which K is split
 K_SPLIT = 512 * 1024  # bytes of a panel that one pass then reads
@@ -193,7 +195,8 @@ class Plan:
         mr = self.family.rows
         if self.given_mc is not None:
             return max(mr, self.given_mc // mr * mr)
-        limit = max(mr, L2_FOR_A // (4 * self.layout.steps) // mr * mr)
+        room = REAL_A if DOTS[self.family.dot].real else L2_FOR_A
+        limit = max(mr, room // (4 * self.layout.steps) // mr * mr)
         passes = max(1, -(-M // limit))
         return max(mr, -(-M // passes // mr) * mr)
 

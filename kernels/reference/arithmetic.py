@@ -14,7 +14,8 @@ _MIX2 = np.uint64(0x94D049BB133111EB)
 
 def to_f32(x: ArrayLike) -> NDArray[np.float32]:
     """float32 values of f16, bf16, f32 or 8-bit float data; exact for every one of them."""
-    return np.asarray(x).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # a signalling NaN warns as it is widened
+        return np.asarray(x).astype(np.float32)
 
 
 def fma32(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> NDArray[np.float32]:
@@ -31,8 +32,8 @@ def fma32(a: ArrayLike, b: ArrayLike, c: ArrayLike) -> NDArray[np.float32]:
     Source: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to
     odd", IEEE Transactions on Computers 57(4), 2008.
     """
-    a, b, c = (np.asarray(x, np.float32).astype(np.float64) for x in (a, b, c))
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # a signalling NaN warns as it is widened
+        a, b, c = (np.asarray(x, np.float32).astype(np.float64) for x in (a, b, c))
         product = a * b
         total = np.asarray(product + c)
         # Knuth's two-sum: product + c == total + error, exactly

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arithmetic import fma32
+from .arithmetic import fma32, to_f32
 
 
 def gemm_int(a: ArrayLike, b: ArrayLike, a_zero_point: ArrayLike = 0, b_zero_point: ArrayLike = 0) -> NDArray[np.int32]:
@@ -46,7 +46,7 @@ def gemm_f32(a: ArrayLike, b: ArrayLike) -> NDArray[np.float32]:
     The one exception is bfloat16 times bfloat16 where the machine multiplies pairs of them (vdpbf16ps): bf16_bound.
     Raises ValueError if the inner sizes differ.
     """
-    a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
+    a, b = to_f32(a), to_f32(b)
     check_inner(a, b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     acc = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.float32)
@@ -58,13 +58,15 @@ def gemm_f32(a: ArrayLike, b: ArrayLike) -> NDArray[np.float32]:
 def bf16_bound(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
     """How far a native bfloat16 product may be from the exact one, element by element: float64 (.., M, N).
 
-        |acc - a @ b|  <=  (K + 1) * 2**-24 * (|a| @ |b|)  +  (2 * K + 2) * 2**-126
+        |acc - a @ b|  <=  (K + 1) * 2**-23 * (|a| @ |b|)  +  (2 * K + 2) * 2**-126 * largest
 
-    Every product of two bfloat16 is exact in float32 unless it underflows, and there are at most K + 1 additions, each
-    rounded to nearest: the first term, to first order, is the bound for sums of K terms in any order, doubled here for
-    the terms of higher order. The instruction takes subnormal operands as zeros and gives zero for subnormal results;
-    an operand below 2**-126 that is dropped costs as much as the other operand multiplies it: the second term holds
-    for operands of magnitude up to 1, and is scaled by the largest one.
+    a, b     bfloat16 (.., M, K) and (.., K, N)
+    largest  the largest magnitude in a or b, at least 1
+
+    The product of two bfloat16 has 16 bits and there are at most K + 1 additions, each rounded to nearest: they cost
+    (K + 1) * 2**-24 to first order, in any order of the sum; twice that covers the rest while K < 2**22. The instruction
+    takes subnormal operands as zeros and gives zeros for subnormal results, which is the second term. Sums that leave
+    float32 are infinite and not covered.
     Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 3.1.
     """
     a, b = (np.asarray(x).astype(np.float64) for x in (a, b))

@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 
 from tilework.kernels.gemm import Gemm
 from tilework.kernels.reference.gemm import gemm_f32, gemm_int
+from tilework.primitives import dtypes
 from tilework.primitives.errors import DTypeMismatch, LayoutError
 
 PAIRS = [("u8", "s8"), ("s8", "s8"), ("u8", "u8"), ("s8", "u8")]
@@ -187,6 +188,20 @@ def test_float_tiles_have_the_bits_of_the_reference(same, m_k_n):
     found = same(Gemm("f32", "f32"), a, b)
     bound = k * np.finfo(np.float32).eps * (abs(a).astype(float) @ abs(b).astype(float))  # any order of a sum
     assert (abs(found - a.astype(float) @ b.astype(float)) <= bound).all()
+
+
+@pytest.mark.parametrize("types", [("bf16", "bf16"), ("f16", "f32"), ("f32", "bf16")])
+def test_narrow_floats_are_widened_exactly(same, types):
+    rng = np.random.default_rng(6)
+    a, b = (rng.standard_normal(shape) for shape in ((4, 33), (33, 5)))
+    a, b = (x.astype(dtypes.get(kind).numpy) for x, kind in zip((a, b), types, strict=True))
+    found = same(Gemm(*types), a, b)
+    assert_array_equal(found, gemm_f32(a.astype(np.float32), b.astype(np.float32)), strict=True)
+
+
+def test_products_of_int16_wrap_modulo_2_32(same):
+    low = np.full((2, 2), -32768, np.int16)
+    assert (same(Gemm("s16", "s16"), low, low) == -(2**31)).all()
 
 
 def test_float_specials_pass_through(same):

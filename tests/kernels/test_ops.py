@@ -307,7 +307,7 @@ def refusals():
     )
     yield case(
         DTypeMismatch,
-        "gemm has no a_dtype s16",
+        "gemm: a is s16 and b is s8",
         lambda p: ops.gemm(p.input("x", "s16", (3, 3)), np.ones((3, 4), np.int8)),
     )
     yield case(
