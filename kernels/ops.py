@@ -31,12 +31,13 @@ from . import argmax as argmax_step
 from . import elementwise
 from .gemm import PARTNERS, Gemm
 from .indexing import Index, broadcast, parameter
+from .lookup import ENTRIES, Lookup
 from .map import Map
 from .quantize import REAL, Dequantize, Quantize
 from .requantize import Requantize
 from .rounding import quantize_multiplier as quantize_multiplier
 
-__all__ = ["add", "argmax", "clip", "dequantize", "gemm", "map", "quantize", "relu", "requantize"]
+__all__ = ["add", "argmax", "clip", "dequantize", "gemm", "lookup", "map", "quantize", "relu", "requantize"]
 
 Operand = Any  # a pipeline value, or what becomes a constant: a number, an array, a Buffer
 Axis = int | tuple[int, int] | None
@@ -404,6 +405,22 @@ def clip(x: Operand, lo: Operand = None, hi: Operand = None) -> Value:
     y = pipe.add(elementwise.Clip(dtype.name, len(x.shape), *places), x=x, **bounds)
     y.quant = x.quant
     return _one(y)
+
+
+def lookup(x: Operand, table: Operand) -> Value:
+    """Codes replaced by table entries: table[x & 255].
+
+    x       u8 or s8, any shape
+    table   u8 or s8 (256,), whose type the result has; where x is s8, entries 128 to 255 are those of -128 to -1
+
+    After a requantize it is a stage of the GEMM's epilogue.
+    """
+    pipe = _pipeline("lookup", x, table)
+    x, table = _data(pipe, x, "lookup", "x"), _data(pipe, table, "lookup", "table")
+    if tuple(table.shape) != (ENTRIES,):
+        raise ShapeMismatch(f"lookup: table has shape {sizes.show(table.shape)}; ({ENTRIES},) works")
+    kernel = Lookup(_dtype(x), _dtype(table), len(x.shape))
+    return _one(pipe.add(kernel, x=x, table=table))
 
 
 def argmax(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64") -> Value:

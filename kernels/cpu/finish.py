@@ -220,7 +220,7 @@ def finish_entry(finish: Finish) -> Callable[..., Any]:
             row(acc, target, second, columns, block[50], constants, vectors)
             if has_table:
                 for n in range(width):
-                    put_u8(target, n, get_u8(table, get_u8(target, n)))
+                    put_u8(target, n, get_u8(table, get_u8(target, n) * block[33]))
             if not in_place:
                 if block[15] == item:
                     copy_bytes(c, target, width * item)

@@ -1,7 +1,7 @@
 """Which GEMMs, and which steps after them, the micro-kernels take; and the steps that they become.
 
 A chain after a GEMM is one specialisation with run-time constants: bias, then requantize (float or fixed point), or
-dequantize to f32, then relu and clip on the codes, then a residual, relu and clip again. Any other chain of
+dequantize to f32, then relu and clip on the codes, then a residual, relu and clip again, then a table. Any other chain of
 element-wise steps, a user's functions among them, is a finish generated for it (user_finish.py). Each stage is taken in
 only where the fused result is the same to the bit; `take` says why it is not.
 """
@@ -21,6 +21,7 @@ from ..chain import Chain
 from ..elementwise import Add, AddQuantized, Clip, Relu
 from ..factory import Expand, register
 from ..gemm import Gemm
+from ..lookup import Lookup
 from ..quantize import Dequantize
 from ..requantize import Requantize
 from . import isa, packing
@@ -49,6 +50,7 @@ class Epilogue:
     sum_lo: int = 0
     sum_hi: int = 0
     sum_zero_point: int = 0
+    table: Any = None
     stages: list[Stage] = field(default_factory=list)  # all but the bias
     generated: bool = False
 
@@ -68,6 +70,10 @@ class Epilogue:
         return reason
 
     def _standard(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
+        if self.table is not None:
+            return f"{kernel.name} follows a table, which comes last"
+        if isinstance(kernel, Lookup):
+            return self._lookup(kernel, operands)
         if isinstance(kernel, Add) and kernel.dtype == "s32":
             return self._bias(kernel, at, operands, rank)
         if isinstance(kernel, Requantize):
@@ -163,10 +169,16 @@ class Epilogue:
         self.out = kernel.dtype
         return None
 
+    def _lookup(self, kernel: Lookup, operands: Mapping[str, Any]) -> str | None:
+        if self.out not in ("u8", "s8"):
+            return "a table is read by codes of 8 bits"
+        self.table, self.out = operands["table"], kernel.dtype
+        return None
+
     @property
     def direct(self) -> bool:
         """Whether tiles store this by themselves."""
-        if self.generated or self.residual is not None or self.scale == "fixed":
+        if self.generated or self.residual is not None or self.table is not None or self.scale == "fixed":
             return False
         return self.out in ("u8", "s8") if self.code else True
 
@@ -259,7 +271,9 @@ def expand(
     a_zero, b_zero = operands.get("a_zero_point"), operands.get("b_zero_point")
     per_row = a_zero is not None and any(at is not None for at in base.a_zero_point or ())
     fits = packing.pairs_fit(b.data) if b.kind == "constant" and b.ndim == 2 and a.dtype == "u8" else False
-    finish: Finish | UserFinish = Finish(level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype)
+    finish: Finish | UserFinish = Finish(
+        level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype, epilogue.table is not None
+    )
     extra: list[Any] = []
     if epilogue.generated:
         finish, extra = user_finish(level.name, epilogue.stages)
@@ -298,11 +312,14 @@ def expand(
         base.b_batch,
         row_zero_points=per_row,
         residual=epilogue.residual_dtype,
+        table="" if epilogue.table is None else epilogue.table.dtype.name,
         extra=tuple((value.dtype.name, index) for value, index in extra),
     )
     more = {"row_zero_points": a_zero} if per_row else {}
     if epilogue.residual is not None:
         more["residual"] = epilogue.residual
+    if epilogue.table is not None:
+        more["table"] = epilogue.table
     more |= {f"x{n}": value for n, (value, _) in enumerate(extra)}
     out: Value = pipe.add(panels, a=a, packed=packed, columns=columns, **more)
     return out

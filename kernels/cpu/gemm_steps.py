@@ -231,7 +231,7 @@ class PanelGemm:
     a_batch, b_batch  per leading dimension of the operand, the batch axis that it follows; None: size 1
     row_zero_points   whether A has a zero point per row
     shape             of the result, in the pipeline's sizes
-    residual, table   whether the epilogue has them; residual is its type
+    residual, table   types of what the epilogue reads; "" where it has none
     extra             (type, index over the result's axes) of what a generated finish reads
     """
 
@@ -242,7 +242,7 @@ class PanelGemm:
     b_batch: tuple[int | None, ...] = ()
     row_zero_points: bool = False
     residual: str = ""
-    table: bool = False
+    table: str = ""
     extra: tuple[tuple[str, Index], ...] = ()
 
     name = "gemm_panels"
@@ -262,7 +262,7 @@ class PanelGemm:
         if self.residual:
             specs.append(ArgSpec("residual", self.residual, follows=(*batch, "m", "n")))
         if self.table:
-            specs.append(ArgSpec("table", "u8", shape=(256,)))
+            specs.append(ArgSpec("table", self.table, shape=(256,)))
         axes = (*batch, "m", "n")
         for n, (dtype, index) in enumerate(self.extra):
             specs.append(ArgSpec(f"x{n}", dtype, follows=tuple(axes[at[0]] if at else None for at in index)))
@@ -311,7 +311,11 @@ class PanelGemm:
         plan = self.engine.plan(a.shape[1], out.shape[1])
         family, layout = plan.family, plan.layout
         vectors = family.vectors if family.full else family.rest
-        given = [n for n, on in zip(("mr, nr", "mc", "kc"), (self.engine.tile, self.engine.mc, self.engine.kc), strict=True) if on]
+        given = [
+            n
+            for n, on in zip(("mr, nr", "mc", "kc"), (self.engine.tile, self.engine.mc, self.engine.kc), strict=True)
+            if on
+        ]
         return (
             f"{family.dot} on {family.level}, mr x nr {family.rows} x {vectors * layout.lanes}, mc {plan.mc(a.shape[0])}, "
             f"kc {plan.kc * layout.group}" + (f" ({', '.join(given)} as asked)" if given else "")

@@ -34,6 +34,7 @@ class Element:
               position in C order of the whole output
     widen     operand name -> expression over `{}` that its element passes through as it is loaded
     doubt     (operand names, expression): where it holds for any element the tile returns status 1
+    tables    further operands, which follow those: arrays that the result indexes by itself
     prelude   text of a module part that the expressions need, beside the names of scalar.py
     """
 
@@ -42,6 +43,7 @@ class Element:
     result: str
     widen: Mapping[str, str] = field(default_factory=dict)
     doubt: Sequence[tuple[tuple[str, ...], str]] = ()
+    tables: Sequence[str] = ()
     prelude: str = ""
 
 
@@ -55,7 +57,7 @@ def nest(element: Element, out: str = "y") -> Native:
     index = dict(operands)
     axes = AXES[:rank]
     inner = rank - 1
-    arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [name for name, _ in operands])
+    arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*dict(element.operands), *element.tables, out])
     lines = [] if not doubt else ["bad = False"]
     indent = 0
 
@@ -114,12 +116,12 @@ def nest(element: Element, out: str = "y") -> Native:
         emit(f"flat = {position}")
     read = [name for name, _ in operands if name != out]
     target = f"{out}_row[{axes[inner]}]" if out in rows else place(out, absolute)
-    emit(f"{target} = {_substituted(result, read)}")
+    emit(f"{target} = {_substituted(result, read, element.tables)}")
     if doubt:
         lines.append("return np.int32(1) if bad else np.int32(0)")
     header = _HEADER.format(package=__package__, prelude=element.prelude, arguments=arguments)
     return Native(header + "".join(f"    {line}\n" for line in lines))
 
 
-def _substituted(expression: str, names: Sequence[str]) -> str:
-    return expression.format(**{name: f"{name}_" for name in names})
+def _substituted(expression: str, names: Sequence[str], tables: Sequence[str] = ()) -> str:
+    return expression.format(**{name: f"{name}_" for name in names}, **{name: name for name in tables})

@@ -13,6 +13,7 @@ from ..argmax import Argmax
 from ..elementwise import AddQuantized
 from ..factory import Whole, register
 from ..gemm import Gemm
+from ..lookup import Lookup
 from ..map import Map
 from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
@@ -20,6 +21,7 @@ from . import argmax as argmax_
 from . import elementwise
 from .gemm import gemm_f32, gemm_int
 from .granularity import spread
+from .lookup import lookup
 from .map import map_elements
 from .quantize import dequantize, quantize
 from .requantize import requantize_fixed, requantize_float
@@ -132,6 +134,11 @@ def argmax(kernel: Argmax) -> Whole:
     return _into(
         lambda x: argmax_.argmax(x, kernel.axis, keepdims=kernel.keepdims, dtype=dtypes.get(kernel.dtype).numpy)
     )
+
+
+@register("lookup", backend="reference")
+def lookup_step(kernel: Lookup) -> Whole:
+    return _into(lookup)
 
 
 @register("map", backend="reference")
