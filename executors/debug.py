@@ -84,15 +84,14 @@ def tapped(pipe: Pipeline) -> tuple[Pipeline, dict[str, tuple[str, str]]]:
 def compare(
     pipe: Pipeline,
     inputs: Mapping[str, Any] | None = None,
-    left: Any = None,
-    right: Any = None,
+    left: Any = "cpu",
+    right: Any = "reference",
 ) -> Comparison:
-    """Run on two executors (by default the cpu and the reference backend) and compare every step's results bit by bit.
+    """Run on two executors, or on two backends by their names, and compare every step's results bit by bit.
 
     NaNs are equal to NaNs of any payload. Returns a Comparison, true where everything agrees.
     """
-    left = left if left is not None else SingleThreadExecutor()
-    right = right if right is not None else SingleThreadExecutor("reference")
+    left, right = (SingleThreadExecutor(x) if isinstance(x, str) else x for x in (left, right))
     copy, taps = tapped(pipe)
     found, expected = left.run(copy, dict(inputs or {})), right.run(copy, dict(inputs or {}))
     for name, (step, slot) in taps.items():

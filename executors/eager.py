@@ -18,6 +18,11 @@ from .single_thread import SingleThreadExecutor
 executor = SingleThreadExecutor()
 
 
+def _is_tensor(given: Any) -> bool:
+    """Whether it is another library's array; NumPy's scalars are numbers."""
+    return not isinstance(given, np.generic) and (hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__"))
+
+
 def _eager(op: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         pipe = Pipeline(op.__name__)
@@ -30,10 +35,10 @@ def _eager(op: Callable[..., Any]) -> Callable[..., Any]:
                 name = f"operand_{len(inputs)}"
                 inputs[name] = given
                 return pipe.input(name, given.dtype, given.shape, given.layout.axes, given.quant)
-            if isinstance(given, np.ndarray):
+            if isinstance(given, np.ndarray) or _is_tensor(given):
                 name = f"operand_{len(inputs)}"
-                inputs[name] = given
-                return pipe.input(name, Buffer.from_array(given).dtype, given.shape)
+                inputs[name] = buffer = Buffer.from_array(given)
+                return pipe.input(name, buffer.dtype, buffer.shape)
             return given
 
         found = op(*(enter(n, a) for n, a in enumerate(args)), **kwargs)
