@@ -186,8 +186,14 @@ class Bound:
                 self._finish(launcher)
             return results
 
+        def call_parallel() -> dict[str, Array]:
+            if threads.allowed():
+                return call()
+            self._run_program(launcher.program, launcher.memory)  # bound before a fork, called in the child
+            return results
+
         call.__dict__["keep"] = keep
-        return call
+        return call_parallel if launcher.parallel else call
 
     def _finish(self, launcher: Launcher) -> None:
         """Go on with a program that paused for Python's signals, or raise what a tile's status stands for."""

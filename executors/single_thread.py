@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from ..primitives.memory import aligned_bytes
 from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import show
 from . import inputs as doors
+from .locks import Lock
 from .profile import Profile, StepProfile
 from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
@@ -86,11 +86,11 @@ class SingleThreadPlan:
         self.values = {v.name: v for v in [*pipe.values.values(), *(v for s in self.order for v in s.outputs.values())]}
         self.handles = {name: BufferId(n) for n, name in enumerate(self.values)}
         self.state: dict[str, Array] = {}
-        self._state_lock = threading.Lock()
+        self._state_lock = Lock()
         self._implementations: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._bindings: OrderedDict[tuple[Any, ...], _Binding] = OrderedDict()
         self._arenas: list[Array] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._proven: set[tuple[str, Any]] = set()
         self._in_place = doors.in_place_inputs(pipe)
         self._aligns = doors.alignments(self.order)

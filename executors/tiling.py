@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from . import threads
 from .binding import Binder, Binding
 from .bound import Bound
 from .launcher import OTHERWISE
+from .locks import Lock
 from .lowering import Lowered, lower
 from .profile import Profile
 from .report import explain, profile
@@ -130,7 +130,7 @@ class TilingPlan:
         self._in_place = doors.in_place_inputs(self.lowered.pipe)
         self._bindings: OrderedDict[Any, Bound] = OrderedDict()
         self._tapped: dict[tuple[str, ...], TilingPlan] = {}
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._order = pipe.order()
         self._proven: set[tuple[str, Any]] = set()
         self._has_state = bool(pipe.of_kind("state"))
