@@ -89,7 +89,7 @@ def test_operands_of_any_stride(dtype, constant):
     right = a.astype(np.int64) @ b.astype(np.int64)
     if dtype == np.int16 and not constant:
         a, b, right = a[:, :1], b[:1], a[:, :1].astype(np.int64) * b[:1]  # deeper sums may overflow, and are refused
-    for x, w in zip(views(a), views(b)[1:] + [b], strict=True):
+    for x, w in zip(views(a), [*views(b)[1:], b], strict=True):
         assert_array_equal(product(x, w, constant=constant, isa=EXTREMES[0]), right)
         assert_array_equal(product(x, w, constant=constant), right)
 

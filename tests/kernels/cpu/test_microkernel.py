@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from tilework.kernels.cpu import isa, microkernel
 from tilework.kernels.cpu.microkernel import Tile
+from tilework.kernels.cpu.real_epilogue import After
 
 SCALAR_FLOAT = re.compile(r"\bv?(cvt\w+s[sd]|cvts[is]\w+|mulss|addss|minss|maxss|roundss|mulsd|addsd|divss)\b")
 
@@ -63,6 +64,31 @@ def test_the_epilogue_has_no_scalar_float_instruction(assemble, name, store):
     assert len(re.findall(r"\bvcvtdq2ps\b", text)) == rows * vectors
     if store != "f32":
         assert len(re.findall(r"\bvcvtps2dq\b", text)) == rows * vectors
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_float_tiles_stay_in_registers_and_are_one_chain_each(assemble, name):
+    rows, vectors = SIZES[name]
+    text = assemble(Tile(name, "fma", rows, vectors, "f32", after=After("f32", True, ("relu",))))
+    loop = inner_loop(text, r"vfmadd\d+ps")
+    assert len(re.findall(r"\bvfmadd\d+ps\b", loop)) % (rows * vectors) == 0
+    assert not re.search(r"mm\d+, \S*\((%rsp|%rbp)\)|\((%rsp|%rbp)\), %[xyz]mm", loop), loop
+    assert not SCALAR_FLOAT.search(text)
+    assert "vaddps" not in assemble(Tile(name, "fma", 1, 1, "f32")), "partial sums would change the order"
+
+
+@pytest.mark.skipif(not isa.multiplies_bf16(isa.select()), reason="no bf16 instruction")
+def test_bf16_tiles_stay_in_registers(assemble):
+    level = isa.select()
+    loop = inner_loop(assemble(Tile(level.name, "vdpbf16ps", *SIZES[level.name], "f32")), "vdpbf16ps")
+    assert len(re.findall(r"\bvdpbf16ps\b", loop)) == SIZES[level.name][0] * SIZES[level.name][1]
+    assert not re.search(r"mm\d+, \S*\((%rsp|%rbp)\)|\((%rsp|%rbp)\), %[xyz]mm", loop), loop
+
+
+@pytest.mark.parametrize("store", ["f32", "u8"])
+def test_without_an_instruction_the_chain_needs_no_library(assemble, store):
+    text = assemble(Tile("generic", "fma", 2, 2, store, after=After(store)))
+    assert "fma" not in text.replace("tile_fma", "")
 
 
 @pytest.mark.skipif(not isa.target()[0].startswith("x86_64"), reason="assembled for x86-64")
