@@ -9,13 +9,52 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 
 from .dot import DOTS
-from .simd import copy_bytes, get_f32, get_s16, put_f32, put_s16, zero_bytes
+from .simd import I32, Emitter, copy_bytes, function, get_f32, get_s16, put_f32, put_s16, vector, zero_bytes
 from .wide_rows import _get_bf16, _get_f16
 
 DEEP = 16  # values of K that are read together where B lies along K
+BLOCK = 16  # columns and steps that are transposed at once
+
+
+@intrinsic
+def _transpose(typingctx: Any, target: Any, pitch: Any, source: Any, stride: Any) -> Any:
+    """4-byte words, 16 of each of 16 columns that lie `stride` apart, to 16 rows of 16 columns that lie `pitch` apart.
+
+    Four rounds of interleaving in registers, as in rows.py.
+    """
+
+    def emit(module: Any) -> Any:
+        made = module.globals.get("transpose_words")
+        if made is not None:
+            return made
+        made = function(module, "transpose_words", 4)
+        e = Emitter(ir.IRBuilder(made.append_basic_block("entry")))
+        target, pitch, source, stride = made.args
+        block = []
+        for _ in range(BLOCK):
+            block.append(e.load(source, vector(I32, BLOCK), 1))
+            source = e.b.add(source, stride)
+        low = [n for i in range(8) for n in (i, i + 16)]
+        high = [n + 8 for n in low]
+        for _ in range(4):
+            pairs = [(block[i], block[i + 8]) for i in range(8)]
+            block = [e.shuffle(x, order, y) for x, y in pairs for order in (low, high)]
+        for words in block:
+            e.store(words, target, 1)
+            target = e.b.add(target, pitch)
+        e.b.ret_void()
+        return made
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.call(emit(builder.module), args)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), codegen
 
 
 def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
@@ -46,10 +85,10 @@ def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
                 put(at, group * c + p % group, get(source + p * stride_k + c * stride_n, 0))
 
     @njit(error_model="numpy")
-    def deep(target, pitch, source, stride_k, stride_n, depth, have):
-        for p0 in range(0, depth, DEEP):
+    def deep(target, pitch, source, stride_k, stride_n, start, depth, first, have):
+        for p0 in range(start, depth, DEEP):
             p1 = min(p0 + DEEP, depth)
-            for c in range(have):
+            for c in range(first, have):
                 for p in range(p0, p1):
                     value = get(source + c * stride_n + p * stride_k, 0)
                     put(target + p // group * pitch, group * c + p % group, value)
@@ -78,7 +117,14 @@ def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
                         row(panel + s * pitch, at + s * stride_k, have)
                 each(panel, pitch, at, stride_k, stride_n, whole * group, depth, have)
             elif stride_k == item:
-                deep(panel, pitch, at, stride_k, stride_n, depth, have)
+                steps_done, columns_done = 0, 0
+                if plain:
+                    steps_done, columns_done = depth // group // BLOCK * BLOCK, have // BLOCK * BLOCK
+                for s in range(0, steps_done, BLOCK):
+                    for c in range(0, columns_done, BLOCK):
+                        _transpose(panel + s * pitch + 4 * c, pitch, at + c * stride_n + 4 * s, stride_n)
+                deep(panel, pitch, at, stride_k, stride_n, steps_done * group, depth, 0, columns_done)
+                deep(panel, pitch, at, stride_k, stride_n, 0, depth, columns_done, have)
             else:
                 each(panel, pitch, at, stride_k, stride_n, 0, depth, have)
         return np.int32(0)
