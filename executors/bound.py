@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from . import inputs as doors
 from . import threads
 from .binding import Binding
 from .launcher import DONE, Launcher, usable
+from .pace import SHORT, Pace
 from .program import FIRST_EXTERNAL, Program, RunMemory
 from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
@@ -62,7 +64,8 @@ class Bound:
             and usable()
         )
         self._program = programs[0] if programs else Program(())
-        self._launchers: list[Launcher] = []
+        self._launchers: dict[bool, list[Launcher]] = {False: [], True: []}
+        self.pace = Pace() if binding.parallel and self.cost < SHORT else None
 
     # Memory ------------------------------------------------------------------------------------------------------
 
@@ -120,10 +123,14 @@ class Bound:
 
     # Running -----------------------------------------------------------------------------------------------------
 
-    def launcher(self) -> Launcher:
+    def wants_threads(self) -> bool:
+        """Whether the next run is to use several threads."""
+        return self._parallel() and (self.pace is None or self.pace.parallel())
+
+    def launcher(self, parallel: bool) -> Launcher:
         """A launcher that takes this binding's inputs and outputs, in order; only where `fast` holds."""
         try:
-            return self._launchers.pop()
+            return self._launchers[parallel].pop()
         except IndexError:
             pass
         bases = dict(zip(self._names, self._bases, strict=True))
@@ -132,11 +139,12 @@ class Bound:
             value, where = self._values[name], self.binding.placed[name]
             assert value.dtype is not None
             arrays.append((bases[name], value.dtype.numpy, where.shape, value.kind == "result"))
-        return Launcher(self._program, self._new_memory(), arrays, self.cost)
+        return Launcher(self._program, self._new_memory(), arrays, self.cost, parallel)
 
     def put_back(self, launcher: Launcher) -> None:
-        if len(self._launchers) < CONTEXTS:
-            self._launchers.append(launcher)
+        pool = self._launchers[launcher.parallel]
+        if len(pool) < CONTEXTS:
+            pool.append(launcher)
 
     def run(self, arrays: Mapping[str, Any], results: dict[str, Array], states: dict[str, Array]) -> dict[str, Array]:
         """Run on checked arrays; fills `results`, and leaves in `states` what they become."""
@@ -167,7 +175,7 @@ class Bound:
         copies = [(results[name], self._array(value, memory, external)) for name, value in self._copies]
         parallel = self._parallel()
         if len(programs) == 1 and not copies and not (parallel and threads.exclusive()) and usable():
-            return self._launched(Launcher(programs[0], memory, (), self.cost), results, external)
+            return self._launched(programs[0], memory, results, external, parallel)
 
         def call(keep: Any = (external, memory)) -> dict[str, Array]:
             for program in programs:
@@ -178,22 +186,42 @@ class Bound:
 
         return call
 
-    def _launched(self, launcher: Launcher, results: dict[str, Array], keep: Any) -> Callable[[], dict[str, Array]]:
-        launch = launcher.call
+    def _launched(
+        self, program: Program, memory: RunMemory, results: dict[str, Array], keep: Any, parallel: bool
+    ) -> Callable[[], dict[str, Array]]:
+        alone = Launcher(program, memory, (), self.cost, False)
+        launch = alone.call
 
         def call() -> dict[str, Array]:
             if launch():
-                self._finish(launcher)
-            return results
-
-        def call_parallel() -> dict[str, Array]:
-            if threads.allowed():
-                return call()
-            self._run_program(launcher.program, launcher.memory)  # bound before a fork, called in the child
+                self._finish(alone)
             return results
 
         call.__dict__["keep"] = keep
-        return call_parallel if launcher.parallel else call
+        if not parallel:
+            return call
+        team = Launcher(program, memory, (), self.cost, True)
+
+        def call_team() -> dict[str, Array]:
+            if not self.wants_threads():  # also where this was bound before a fork and is called in the child
+                return self._timed(call, False)
+            return self._timed(together, True)
+
+        def together() -> dict[str, Array]:
+            if team.call():
+                self._finish(team)
+            return results
+
+        return call_team
+
+    def _timed(self, run: Callable[[], dict[str, Array]], parallel: bool) -> dict[str, Array]:
+        """Run, and note the time while it is open whether threads pay."""
+        if self.pace is None or not self.pace.undecided:
+            return run()
+        start = time.perf_counter()
+        results = run()
+        self.pace.took(parallel, time.perf_counter() - start)
+        return results
 
     def _finish(self, launcher: Launcher) -> None:
         """Go on with a program that paused for Python's signals, or raise what a tile's status stands for."""
@@ -206,7 +234,7 @@ class Bound:
         return self.binding.parallel and threads.allowed()
 
     def _run_program(self, program: Program, memory: RunMemory) -> None:
-        with threads.region(self._parallel()) as parallel:
+        with threads.region(self.wants_threads()) as parallel:
             failed = memory.run(program, parallel)
         if failed:
             self._raise(program, memory)

@@ -81,18 +81,24 @@ def usable() -> bool:
 class Launcher:
     """A program with memory of its own, ready to be called: `launcher.call(*arrays)` returns DONE, STOPPED or OTHERWISE.
 
+    parallel  whether to start all of the memory's workers, or run on the calling thread
     arrays  per array that a call takes: (base, dtype, shape, writable); contiguous. Without any, the addresses are in
             the bases already.
     """
 
     def __init__(
-        self, program: Program, memory: RunMemory, arrays: Sequence[tuple[int, Any, tuple[int, ...], bool]], cost: float
+        self,
+        program: Program,
+        memory: RunMemory,
+        arrays: Sequence[tuple[int, Any, tuple[int, ...], bool]],
+        cost: float,
+        parallel: bool,
     ) -> None:
         self.program = program
         self.memory = memory
         api = ctypes.pythonapi
-        release = cost > LONG or memory.workers > 1
-        self.parallel = memory.workers > 1
+        release = cost > LONG or parallel
+        self.parallel = parallel
         words = {
             "loop": team_address() if self.parallel else serial_address(),
             "first": memory.team_address if self.parallel else memory.bases_address,

@@ -203,7 +203,9 @@ class TilingPlan:
             name: out[name] if out is not None and name in out else np.empty(bound._shapes[name], bound._types[name])
             for name in outputs
         }
-        launcher = bound.launcher()
+        parallel = bound.wants_threads()
+        launcher = bound.launcher(parallel)
+        start = time.perf_counter() if bound.pace is not None else 0.0
         status = launcher.call(*arrays, *results.values())
         if status:
             if status == OTHERWISE:
@@ -211,6 +213,8 @@ class TilingPlan:
                 return None
             bound._finish(launcher)
         bound.put_back(launcher)
+        if bound.pace is not None and bound.pace.undecided:
+            bound.pace.took(parallel, time.perf_counter() - start)
         return results
 
     def bind(
