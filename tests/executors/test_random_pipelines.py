@@ -1,0 +1,85 @@
+"""Random pipelines give the same bytes on every executor, with every tile, thread count, fusion and chain."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import tilework as tw
+from tilework.executors import chaining
+
+
+def soak(*options):
+    """Run the soak in a process of its own, in which Numba has three threads."""
+    env = os.environ | {"NUMBA_NUM_THREADS": "3"}
+    command = [sys.executable, "-m", "tilework.bench.soak_pipelines", *map(str, options)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_hundred_random_pipelines_give_the_same_bytes_everywhere():
+    done = soak("--count", 100, "--variants", 4, "--wide", 0)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_pipelines_give_the_same_bytes_everywhere():
+    done = soak("--count", 10_000, "--variants", 4)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("random_pipelines", Path(__file__).parent / "random_pipelines.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_comparison_sees_a_single_wrong_bit():
+    pipelines = generator()
+    case = pipelines.make(3)
+    plan = tw.SingleThreadExecutor("reference").compile(case.pipe)
+    runs, state = pipelines.results(plan, case)
+    name = next(iter(runs[1]))
+    wrong = [dict(run) for run in runs]
+    flipped = wrong[1][name].copy()
+    flipped.reshape(-1).view(np.uint8)[0] ^= 1
+    wrong[1][name] = flipped
+    assert pipelines.differences((runs, state), (runs, state)) == []
+    assert len(pipelines.differences((runs, state), (wrong, state))) == 1
+
+
+def test_every_variant_has_its_turn():
+    pipelines = generator()
+    seen = {variant for seed in range(9) for variant in pipelines.chosen(seed, 4)}
+    assert len(seen) == len(pipelines.VARIANTS) == 36
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_chain_keeps_what_it_still_reads(monkeypatch, threads):
+    # The chain's first step reads `a` for every tile, so what a later step of the chain writes must lie elsewhere.
+    monkeypatch.setattr(chaining, "WORTH", 0)
+    monkeypatch.setattr(chaining, "LEAST_ROWS", 1)
+    monkeypatch.setattr(chaining, "L2", 1)
+    rng = np.random.default_rng(0)
+    pipe = tw.Pipeline("chain")
+    x = pipe.input("x", "s32", ("M", 64))
+    a = tw.ops.add(x, tw.ops.argmax(x, axis=0, keepdims=True, dtype="s32"))
+    pipe.output("first", tw.ops.argmax(a, axis=0, keepdims=True))
+    b = tw.ops.relu(a)  # the chain begins
+    c = tw.ops.clip(b, lo=np.int32(-9), hi=np.int32(900_000))
+    d = tw.ops.relu(c)  # the chain ends: its result is read as a whole
+    pipe.output("last", tw.ops.argmax(d, axis=0, keepdims=True))
+    pipe.output("sum", tw.ops.add(tw.ops.argmax(d, axis=1, keepdims=True, dtype="s32"), d))
+    inputs = {"x": rng.integers(-(10**6), 10**6, (50, 64)).astype(np.int32)}
+    expected = tw.SingleThreadExecutor("reference").run(pipe, inputs)
+    plan = tw.TilingExecutor(threads).compile(pipe)
+    found = plan.run(inputs)
+    assert "tile" in plan.explain()
+    for name, array in expected.items():
+        assert_array_equal(found[name], array, strict=True)
