@@ -281,7 +281,7 @@ class SingleThreadPlan:
         return doors.fresh(doors.stored_shape(value.dtype, shape), value.dtype, self._aligns.get(value.name, 1))
 
     def _check_slots(self, arrays: Mapping[str, Any], results: Mapping[str, Array]) -> None:
-        written = {self.pipe.outputs[name].name: results[name] for name in reversed(results)}
+        written = {self.pipe.outputs[name].name: results[name] for name in reversed(list(results))}
         doors.check_slots(self.order, {**arrays, **written})
 
     def _check_written(self, ctx: ExecContext) -> None:
