@@ -1,7 +1,8 @@
 """Which GEMMs of real numbers, and which steps after them, the micro-kernels take; and the steps that they become.
 
 A chain may go on with a bias for each column, relu and clip, and a quantization with ties to even, then relu and clip
-on the codes. gemm_expand.py is its counterpart for integers.
+on the codes. Any other run of element-wise steps, a user's functions among them, is a finish generated for it
+(user_finish.py). gemm_expand.py is its counterpart for integers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .gemm_expand import _constant, _fixed, _one, _per_column, _size_of, given_t
 from .gemm_steps import Engine, FoldColumns, PackPanels, PanelGemm, compiled
 from .real_epilogue import CONSTANTS, After
 from .real_finish import RealFinish
+from .user_finish import Stage, UserFinish, refuses, user_finish
 
 CODES = ("u8", "s8", "u16", "s16")
 
@@ -42,9 +44,21 @@ class Epilogue:
     lo: int = 0
     hi: int = 0
     numbers: dict[str, float] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    generated: bool = False
 
     def take(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
         """Take in one more stage; a text says why it cannot be. operands: slot -> value, without the chained one."""
+        stages = [*self.stages, Stage(kernel, at, operands)]
+        if self.generated or self._standard(kernel, at, operands, rank) is not None:
+            reason = refuses(stages, rank)
+            if reason is not None:
+                return reason
+            self.generated = True
+        self.stages = stages
+        return None
+
+    def _standard(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
         if isinstance(kernel, Add) and kernel.dtype == "f32":
             return self._bias(kernel, at, operands, rank)
         if isinstance(kernel, (Relu, Clip)):
@@ -156,13 +170,19 @@ def expand(
     base, epilogue, _ = gather(kernel, operands)
     level = levels.select(level_name)
     a, b = operands["a"], operands["b"]
-    after = epilogue.after
+    after: After | None = epilogue.after
+    finish: RealFinish | UserFinish = RealFinish(level.name, epilogue.after)
+    extra: list[Any] = []
+    if epilogue.generated:
+        finish, extra = user_finish(level.name, epilogue.stages, b.shape[-1], "f32")
+        epilogue, after = Epilogue(), None
     engine = Engine(
         level.name,
         base.a_dtype,
         base.b_dtype,
-        after.out,
-        finish=RealFinish(level.name, after),
+        finish.out if isinstance(finish, UserFinish) else finish.after.out,
+        finish=finish,
+        direct=after is not None,
         after=after,
         **given_tile(level, tile),
     )
@@ -175,8 +195,10 @@ def expand(
         fold = FoldColumns(engine, len(base.b_batch), tuple(present))
         columns = pipe.add(fold, sums=sums, record=epilogue.record(), **present)
     shape = (*(_size_of(a, b, base, d) for d in range(base.batch)), a.shape[-2], b.shape[-1])
-    panels = PanelGemm(engine, shape, base.batch, base.a_batch, base.b_batch)
-    out: Value = pipe.add(panels, a=a, packed=packed, columns=columns)
+    read = tuple((value.dtype.name, index) for value, index in extra)
+    panels = PanelGemm(engine, shape, base.batch, base.a_batch, base.b_batch, extra=read)
+    more = {f"x{n}": value for n, (value, _) in enumerate(extra)}
+    out: Value = pipe.add(panels, a=a, packed=packed, columns=columns, **more)
     return out
 
 

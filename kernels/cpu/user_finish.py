@@ -1,6 +1,6 @@
 """Finish entries generated for a chain of element-wise steps with the user's functions among them.
 
-Like those of finish.py they take int32 tiles, still in L1, to the output, one row of a tile at a time. What happens to
+Like those of finish.py they take tiles of sums, still in L1, to the output, one row of a tile at a time. What happens to
 an element is the text that each step's own tile function is made of (nest.py: Element), one after the other, so the
 fused result has the bits of the separate steps. A row is a loop of exactly one vector's elements, which LLVM turns into
 straight vector code: nothing of it is left scalar, whatever the row's length.
@@ -62,18 +62,21 @@ class Stage:
 class UserFinish:
     """
     out       element type of the output
+    sums      element type of the tiles: s32 or f32
     operands  (type, kind) of what the steps read beside the value; the kind is "one", "row", "column" or "full"
-    text      of a module part that defines `element(v0, x0, x1, ..)`: int32 sum and operands to an element of `out`
+    text      of a module part that defines `element(v0, x0, x1, ..)`: sum and operands to an element of `out`
+    lanes     elements that are computed side by side
     """
 
-    level: str
+    lanes: int
     out: str
     operands: tuple[tuple[str, str], ...]
     text: str
+    sums: str = "s32"
 
     def source(self) -> str:
         """Text of the generated module (gemm.gemm_entry says what the entry's ranges are)."""
-        lanes, item = isa.LEVELS[self.level].lanes, _item(self.out)
+        item = _item(self.out)
         setup, each_row, arguments = [], [], []
         at = ROW + ROW_BYTES
         for n, (dtype, kind) in enumerate(self.operands):
@@ -93,10 +96,11 @@ class UserFinish:
             arguments.append(f"x{n}" if kind in ("one", "row") else f"x{n} + {size} * n")
         return _MODULE.format(
             text=self.text,
-            lanes=lanes,
+            lanes=self.lanes,
             item=item,
             out=self.out,
             operands=self.operands,
+            sums=self.sums,
             row=ROW,
             setup="".join(f"    {line}\n" for line in setup),
             each_row="".join(f"        {line}\n" for line in each_row),
@@ -112,7 +116,7 @@ from tilework.kernels.cpu.user_finish import lanes, scattered
 
 {text}
 
-vector = lanes(element, {lanes}, {operands!r}, {out!r})
+vector = lanes(element, {lanes}, {operands!r}, {out!r}, {sums!r})
 
 
 def entry(bases, block, ranges):
@@ -133,12 +137,21 @@ def entry(bases, block, ranges):
 """
 
 
-def user_finish(level: str, stages: Sequence[Stage]) -> tuple[UserFinish, list[tuple[Any, Index]]]:
-    """The finish of a chain, and the operands that it reads: (value, index)."""
-    preludes, body = [], []
+def user_finish(
+    level: str, stages: Sequence[Stage], columns: Any = 0, sums: str = "s32"
+) -> tuple[UserFinish, list[tuple[Any, Index]]]:
+    """The finish of a chain, and the operands that it reads: (value, index). columns: of the output, if known.
+
+    Two vectors side by side hide the latency of one: 12.8 ns a vector of x * sigmoid(x) become 9.0 on Zen 4.
+    """
+    lanes = isa.LEVELS[level].lanes
+    if not isinstance(columns, int) or columns > lanes:
+        lanes *= 2
+    preludes: list[str] = []
+    body: list[str] = []
     operands: list[tuple[Any, Index]] = []
     kinds: list[tuple[str, str]] = []
-    out = "s32"
+    out = sums
     for n, stage in enumerate(stages):
         element = element_of(stage, f"user{n}")
         names = {}
@@ -162,7 +175,7 @@ def user_finish(level: str, stages: Sequence[Stage]) -> tuple[UserFinish, list[t
             + "\n".join([*body, f"    return v{len(stages)}"]),
         ]
     )
-    return UserFinish(level, out, tuple(kinds), text), operands
+    return UserFinish(lanes, out, tuple(kinds), text, sums), operands
 
 
 def element_of(stage: Stage, name: str) -> Element:
@@ -279,7 +292,7 @@ def scattered(target, source, n, stride, item):
             copy_bytes(target + k * stride, source + k * item, item)
 
 
-def lanes(element: Any, count: int, operands: tuple[tuple[str, str], ...], out: str) -> Any:
+def lanes(element: Any, count: int, operands: tuple[tuple[str, str], ...], out: str, sums: str) -> Any:
     """An intrinsic `(target, acc, x0, ..)`: `count` elements from the addresses of the first ones.
 
     Operands of kind "one" and "row" are values already. The loop has a fixed length and says how wide its vectors are;
@@ -291,7 +304,7 @@ def lanes(element: Any, count: int, operands: tuple[tuple[str, str], ...], out: 
 
     def typed(typingctx: Any) -> tuple[Any, Callable[..., Any]]:
         function = typeof(element)
-        called = function.get_call_type(typingctx, (types.int32, *values), {})
+        called = function.get_call_type(typingctx, (_numba(sums), *values), {})
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             target, acc, *rest = args
@@ -308,7 +321,7 @@ def lanes(element: Any, count: int, operands: tuple[tuple[str, str], ...], out: 
                 loaded.set_metadata("noalias", outside)
                 return _as_value(context, builder, dtype, loaded)
 
-            elements = [load("s32", acc)]
+            elements = [load(sums, acc)]
             for (dtype, _), far, x in zip(operands, by_address, rest, strict=True):
                 elements.append(load(dtype, x) if far else x)
             implementation = context.get_function(function, called)

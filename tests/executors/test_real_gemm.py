@@ -185,8 +185,18 @@ def test_types_that_do_not_go_together_are_refused():
 
 RNG = np.random.default_rng(10)
 BIAS = RNG.standard_normal(70).astype(np.float32)
+RESIDUAL = RNG.standard_normal((13, 70)).astype(np.float32)
 SCALES = RNG.uniform(0.01, 0.2, 70).astype(np.float32)
+
+
+def gated(x, r):
+    return x / (np.float32(1) + np.exp(-x)) + r if x > r else r * x
+
+
 CHAINS = {
+    "user": lambda y: tw.ops.map(gated, tw.ops.add(y, BIAS), RESIDUAL),
+    "user u8": lambda y: tw.ops.quantize(tw.ops.map(gated, y, BIAS), scale=0.05, zero_point=9, dtype="u8"),
+    "rows": lambda y: tw.ops.add(y, RESIDUAL[:, :1]),
     "bias": lambda y: tw.ops.add(y, BIAS),
     "bias relu clip": lambda y: tw.ops.clip(tw.ops.relu(tw.ops.add(BIAS, y)), -1.0, 2.5),
     "u8": lambda y: tw.ops.quantize(y, scale=0.07, zero_point=128, dtype="u8"),
@@ -218,8 +228,9 @@ def test_what_follows_is_fused_with_the_bits_of_the_separate_steps(chain, level)
 def test_what_cannot_be_fused_still_runs():
     rng = np.random.default_rng(12)
     a, b = reals(rng, (5, 9)), reals(rng, (9, 70))
-    rows = reals(rng, (5, 1))
-    pipe, inputs = pipeline(a, b, lambda y: tw.ops.add(y, rows))
+    then = lambda y: tw.ops.quantize(y, scale=0.1, dtype="s8", rounding="half_away")  # noqa: E731
+    pipe, inputs = pipeline(a, b, then)
     plan = tw.TilingExecutor(1).compile(pipe, {"a": a.shape})
-    assert "varies along rows" in str(plan.explain())
-    same_bits(plan.run(inputs)["y"], gemm_f32(a, b) + rows)
+    assert "half_even is fused" in str(plan.explain())
+    right = tw.SingleThreadExecutor("reference").run(pipe, inputs)["y"]
+    assert_array_equal(plan.run(inputs)["y"], right, strict=True)
