@@ -22,7 +22,7 @@ from .chaining import Chain, find_chains
 from .cutting import SMALL, Cut, cut
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
-from .tiles import choose, extents
+from .tiles import choose, extents, named
 from .verify import verify
 
 Array = np.ndarray[Any, Any]
@@ -304,7 +304,7 @@ class Binder:
             laid.python = f"asks for {reason}"
             return laid
         except TileworkError as error:
-            if step.name in str(error):
+            if f"step {step.name!r}" in str(error):
                 raise
             raise type(error)(f"step {step.name!r}: {error}") from error
         except Exception as error:
@@ -314,11 +314,12 @@ class Binder:
         if not ctx.sweeps:
             laid.python = "does not sweep"
             return laid
-        for kernel, swept in ctx.sweeps:
-            self._lay_sweep(laid, kernel, swept, env)
-            if laid.python:
-                laid.stages.clear()
-                break
+        with named(step):
+            for kernel, swept in ctx.sweeps:
+                self._lay_sweep(laid, kernel, swept, env)
+                if laid.python:
+                    laid.stages.clear()
+                    break
         return laid
 
     def _operand(self, value: Value, placed: Mapping[str, Placed]) -> Any:

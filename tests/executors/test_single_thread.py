@@ -325,6 +325,15 @@ def test_a_status_becomes_the_error_that_the_kernel_names(checked, make):
         make().run(pipe, {"x": bad})
 
 
+@pytest.mark.parametrize("make", [SingleThreadExecutor, lambda: TilingExecutor(threads=2)], ids=["single", "tiled"])
+def test_a_tile_that_does_not_compile_names_its_step(checked, make):
+    checked("no_such_name")
+    pipe = Pipeline("p")
+    pipe.output("y", pipe.add(Checked(), x=pipe.input("x", "s32", ("N",)), step_name="first"))
+    with pytest.raises(KernelFailed, match=r"step 'first' \(checked\) failed: TypingError: (.|\n)*no_such_name"):
+        make().run(pipe, {"x": np.arange(3, dtype=np.int32)})
+
+
 def test_a_result_that_no_kernel_wrote_is_no_result(executor, python_kernel, ramp):
     pipe = Pipeline("p")
     lazy = python_kernel("lazy", lambda ctx: None, x="f32", y="write f32")
