@@ -276,7 +276,7 @@ def expand(
     )
     extra: list[Any] = []
     if epilogue.generated:
-        finish, extra = user_finish(level.name, epilogue.stages)
+        finish, extra = user_finish(level.name, epilogue.stages, b.shape[-1])
         epilogue = Epilogue(out=finish.out, bias=epilogue.bias, generated=True)
     engine = Engine(
         level.name,

@@ -224,7 +224,7 @@ class Plan:
     def scratch_bytes(self, M: int, *, unit_stride: bool = True) -> int:
         """Bytes of scratch that one call for up to M rows needs; unit_stride says whether A's inner stride is one."""
         mc = self.mc(M)
-        tile = 4 * self.layout.nr * (mc if self.family.split_k else self.family.rows)
+        tile = 4 * self.layout.nr * (mc if self.family.split_k else gemm.HELD * self.family.rows)
         return gemm.WORK + 8 * mc + 64 + tile + mc * self.copied(unit_stride) + 64
 
     def parameters(self, M: int, *, plane: int, terms: int, unit_stride: bool = True, finish: int = 0) -> list[int]:
