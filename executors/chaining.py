@@ -15,6 +15,7 @@ from ..primitives.sizes import ceildiv
 
 L2 = 512 * 1024  # bytes that the intermediates of one tile may fill
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
+MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
 LEAST_ROWS = 32  # rows of a tile, so that weights are read for enough of them
 
 
@@ -49,13 +50,16 @@ def find_chains(
     nbytes  bytes of each intermediate
     fixed   steps with a tile of the user's, which stay by themselves
     """
+    large = [n for n, step in enumerate(order) if any(nbytes.get(v.name, 0) >= WORTH for v in step.outputs.values())]
+    if not large:
+        return {}
     readers: dict[int, set[int]] = {}
     for n, step in enumerate(order):
         for value in step.inputs.values():
             readers.setdefault(id(value), set()).add(n)
     found: dict[int, Chain] = {}
     start = 0
-    while start < len(order):
+    while start <= large[-1]:
         chain = _longest(order, start, fixed, shapes)
         chosen = _worth(chain, start, order, readers, kept, shapes, nbytes, threads) if len(chain) > 1 else None
         if chosen is not None:
@@ -83,7 +87,7 @@ def _longest(
     chain = [(first, axis.name)]
     where = dict(cut)  # value id -> the dimension that is cut
     extent = _extent(first, axis.name, shapes)
-    for step in order[start + 1 :]:
+    for step in order[start + 1 : start + MOST_STEPS]:
         follows = _following(step, where)
         if follows is None or step.name in fixed or _extent(step, follows, shapes) != extent:
             break

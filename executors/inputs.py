@@ -305,11 +305,12 @@ def check_slots(order: Iterable[Step], arrays: Mapping[str, Any]) -> None:
 def suited(value: Value, order: Iterable[Step], align: int) -> Any:
     """A constant's array as the slots that read it need it: contiguous, aligned; a copy only where it has to be."""
     data = value.data
-    specs = [spec for step in order for spec in step.specs if step.inputs.get(spec.slot) is value]
     if not isinstance(data, np.ndarray):
         return data
-    if (data.flags.c_contiguous or all(spec.strides == "any" for spec in specs)) and not address_of(data) % align:
-        return data
+    if not address_of(data) % align:
+        specs = (spec for step in order for spec in step.specs if step.inputs.get(spec.slot) is value)
+        if data.flags.c_contiguous or all(spec.strides == "any" for spec in specs):
+            return data
     copy = aligned_bytes(data.nbytes, align).view(data.dtype).reshape(data.shape)
     copy[...] = data
     copy.flags.writeable = False
