@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
