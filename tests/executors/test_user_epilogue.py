@@ -77,13 +77,39 @@ def with_rows_and_arguments(acc, rng, n, extra):
     return ops.map(lambda v, r, s: bent(v * r, s), acc, rows, slope)
 
 
-CHAINS = [steep_codes, codes_per_channel, sums_first, codes_last, with_elements, with_rows_and_arguments]
+def every_real_step(acc, rng, n, extra):
+    real = ops.dequantize(ops.map(halved, ops.add(acc, 5 - acc.shape[-1]), dtype="s32"), scale=columns(rng, n))
+    real = ops.clip(ops.add(real, extra), lo=-columns(rng, n), hi=acc.pipeline.argument("slope", "f32"))
+    codes = ops.quantize(
+        ops.relu(real), scale=columns(rng, n) * F32(0.1), zero_point=rng.integers(0, 9, n).astype(np.uint8)
+    )
+    return ops.dequantize(codes, scale=F32(0.25), zero_point=3) if n % 2 else codes
+
+
+def every_code_step(acc, rng, n, extra):
+    codes = ops.requantize(ops.map(halved, acc, dtype="s32"), multiplier=0.0071, dtype="u16", arithmetic="fixed")
+    residual = rng.integers(-128, 128, (1, n)).astype(np.int8)
+    scales = dict(a_scale=0.3, b_scale=0.7, b_zero_point=-4, scale=0.9, zero_point=100)
+    codes = ops.add(codes, residual, **scales, dtype="u8")
+    return ops.map(lambda v: v > 99, ops.relu(ops.clip(codes, lo=3, hi=140), zero_point=90), dtype="bool")
+
+
+CHAINS = [
+    every_real_step,
+    every_code_step,
+    steep_codes,
+    codes_per_channel,
+    sums_first,
+    codes_last,
+    with_elements,
+    with_rows_and_arguments,
+]
 
 
 def built(chain, n, k=K):
     pipe, rng = Pipeline("test"), np.random.default_rng(n)
     a = pipe.input("a", "u8", ("M", k))
-    extra = pipe.input("extra", "f32", ("M", n)) if chain is with_elements else None
+    extra = pipe.input("extra", "f32", ("M", n)) if chain in (with_elements, every_real_step) else None
     acc = ops.gemm(a, rng.integers(-128, 128, (k, n)).astype(np.int8), a_zero_point=7)
     pipe.output("y", chain(acc, rng, n, extra))
     return pipe
@@ -98,7 +124,9 @@ def inputs(pipe, m):
         given["extra"] = rng.normal(size=(m, n)).astype(np.float32)
         given["extra"].flat[::7] = np.inf, np.nan, 0.0, 1e-42, -np.inf
     if "rows" in wanted:
-        given |= {"rows": rng.normal(size=(m, 1)).astype(np.float32), "slope": 0.125}
+        given["rows"] = rng.normal(size=(m, 1)).astype(np.float32)
+    if "slope" in wanted:
+        given["slope"] = 0.125
     return given
 
 

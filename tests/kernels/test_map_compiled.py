@@ -149,9 +149,9 @@ def test_what_cannot_be_captured_is_refused_when_the_op_is_called():
 
 def test_the_captured_variant_runs_unless_python_is_asked_for(monkeypatch):
     kernel = Map(steep, ("f32",), "f32", 1, EACH)
-    assert factory.find("map", "cpu", kernel=kernel).variant == "captured"
-    monkeypatch.setattr("tilework.kernels.cpu.map.jit_disabled", lambda: True)
-    assert factory.find("map", "cpu", kernel=kernel).variant == "interpreted"
+    for disabled, variant in ((False, "captured"), (True, "interpreted")):
+        monkeypatch.setattr("tilework.kernels.cpu.map.jit_disabled", lambda disabled=disabled: disabled)
+        assert factory.find("map", "cpu", kernel=kernel).variant == variant
 
 
 @pytest.mark.skipif(forge.jit_disabled(), reason="looks at compiled code")
