@@ -23,13 +23,14 @@ def explain(plan: TilingPlan) -> str:
     lines = [repr(plan), "", "steps"]
     lines += [f"  {names}: folded into one scale (numerics='folded')" for names in plan.folded]
     for note in lowered.notes:
+        title = " + ".join(note.steps)
         if not note.became and not note.implementation:
-            lines.append(f"  {note.title}: computed when the plan was made")
+            lines.append(f"  {title}: computed when the plan was made")
             continue
-        fused = f" (fused: {' + '.join(note.steps)})" if len(note.steps) > 1 else ""
+        fused = f" (fused: {note.title})" if len(note.steps) > 1 else ""
         became = ", ".join(note.became) or "a constant"
         lines.append(
-            f"  {note.title}{fused}\n    runs as {became}"
+            f"  {title}{fused}\n    runs as {became}"
             + (f" [{note.implementation}]" if note.implementation else "")
         )
         if note.not_fused:
