@@ -183,7 +183,6 @@ def peer_block(layers: list[Array], user: bool, threads: int) -> Any:
     """The same for ONNX Runtime: what it can fuse, it fuses."""
     g = _Graph()
     s, z, wz = g.scalar("s", "FLOAT", SCALE), g.scalar("z", "UINT8", POINT), g.scalar("wz", "INT8", 0)
-    ws = g.scalar("ws", "FLOAT", 1e-4 / SCALE)  # so that s * ws is the multiplier of the sums
     if user:
         g.node("MatMulInteger", ["x", g.matrix("w0", layers[0]), z], "acc")
         g.node("Cast", ["acc"], "real", to=g.kinds.FLOAT)
@@ -193,6 +192,7 @@ def peer_block(layers: list[Array], user: bool, threads: int) -> Any:
         g.node("QuantizeLinear", ["active", s, point], "h")
     else:
         point = g.scalar("hz", "UINT8", 0)
+        ws = g.scalar("ws", "FLOAT", 1e-4 / SCALE)  # s * ws / s is the multiplier of the sums
         g.node("QLinearMatMul", ["x", s, z, g.matrix("w0", layers[0]), ws, wz, s, point], "h")
     one = g.scalar("one", "FLOAT", 1e-4)
     g.node("QLinearMatMul", ["h", s, point, g.matrix("w1", layers[1]), one, wz, s, z], "down")
