@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import factory, forge
-from ..kernels.entry import OperandType, bits_view
+from ..kernels.entry import RAISED, OperandType, bits_view
 from ..primitives import dtypes
 from ..primitives.errors import KernelFailed, PipelineError, TileworkError
 from ..primitives.kernel import Kernel, index_space
@@ -96,6 +96,10 @@ def raise_status(step: str, kernel: Kernel, status: int) -> None:
     if named is not None:
         error, message = named
         raise error(f"step {step!r}: {message}")
+    if status == RAISED:
+        raise KernelFailed(
+            f"step {step!r} ({kernel.name}) raised an exception in native code; NUMBA_DISABLE_JIT=1 shows which"
+        )
     raise KernelFailed(f"step {step!r} ({kernel.name}) returned status {status}")
 
 

@@ -126,12 +126,20 @@ def _module(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int
         arguments.append(f"_at{n}(bases, block, {word})")
         word += operand.words
     arguments += [f"block[{word + n}]" for n in range(params)]
+    raised = ""
+    call = f"status_of(tile(\n        {', '.join(arguments)}\n    ))"
+    if scope and not isinstance(tile, Native):
+        raised = "RAISED, "
+        # Somebody's own function may raise, which a C function would print and forget.
+        run = f"    try:\n        status = {call}\n    except Exception:\n        status = RAISED\n    return status\n"
+    else:
+        run = f"    return {call}\n"
     text = (
         _HEADER.format(what=f"{name} over {axes} axes of {describe(operands)}")
-        + f"from {PACKAGE}.kernels.entry import array_at, status_of\n{body}\n"
+        + f"from {PACKAGE}.kernels.entry import {raised}array_at, status_of\n{body}\n"
         + "\n".join(views)
         + "\n\n\ndef entry(bases, block, ranges):\n"
-        + f"    return status_of(tile(\n        {', '.join(arguments)}\n    ))\n"
+        + run
     )
     return text, scope
 

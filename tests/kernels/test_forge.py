@@ -8,11 +8,13 @@ import pytest
 from numba import njit
 from numpy.testing import assert_array_equal
 
+import tilework
 from tilework.executors import tiles
 from tilework.kernels import forge
-from tilework.kernels.entry import OperandType, bits_view, describe
+from tilework.kernels.entry import RAISED, OperandType, bits_view, describe
 from tilework.primitives import dtypes
 from tilework.primitives.conversion import convert
+from tilework.primitives.errors import KernelFailed
 from tilework.primitives.layout import LayoutSpec
 
 CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -232,3 +234,55 @@ def test_a_tile_that_cannot_be_compiled_raises_and_the_forge_stays_usable():
     x, y = np.arange(3, dtype=np.int32), np.zeros(3, np.int32)
     run(native(DOUBLE), [(0, 3)], x, y)
     assert_array_equal(y, x * 2)
+
+
+def test_a_tile_that_raises_says_so_and_the_forge_stays_usable():
+    @njit(nogil=True)
+    def tile(n0, n1, x, y):
+        for n in range(n0, n1):
+            if x[n] < 0:
+                raise ValueError("below zero")
+            y[n] = x[n]
+
+    x, y = np.arange(5, dtype=np.int32), np.full(5, -1, np.int32)
+    assert run(tile, [(0, 5)], x - 2, y) == RAISED
+    assert run(tile, [(0, 5)], x, y) == 0
+    assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize(
+    "executor", [tilework.SingleThreadExecutor(), tilework.TilingExecutor(1), tilework.TilingExecutor(2)], ids=repr
+)
+def test_a_step_whose_tile_raises_is_named_and_its_plan_stays_usable(executor):
+    class Checked:
+        name = "checked_in_test"
+
+        def signature(self):
+            return (
+                tilework.ArgSpec("x", "s32", shape=("N",), follows=("n",)),
+                tilework.ArgSpec("y", "s32", "write", shape=("N",), follows=("n",)),
+            )
+
+        def index_space(self):
+            return tilework.IndexSpace((tilework.Axis("n", "N"),))
+
+        def execute(self, ctx):
+            ctx.sweep(self, ctx.read("x"), ctx.write("y"))
+
+    @njit(nogil=True)
+    def tile(n0, n1, x, y):
+        for n in range(n0, n1):
+            if x[n] < 0:
+                raise ValueError("below zero")
+            y[n] = x[n]
+
+    tilework.factory.register("checked_in_test", backend="cpu")(lambda: tile)
+    try:
+        pipe = tilework.Pipeline()
+        pipe.output("y", pipe.add(Checked(), x=pipe.input("x", "s32", ("N",))))
+        plan, x = executor.compile(pipe), np.arange(9, dtype=np.int32)
+        with pytest.raises(KernelFailed, match=r"'checked_in_test'.*raised"):
+            plan.run({"x": x - 4})
+        assert_array_equal(plan.run({"x": x})["y"], x)
+    finally:
+        tilework.factory.unregister("checked_in_test", "cpu")
