@@ -22,7 +22,7 @@ def soak(*options):
 
 
 def test_a_hundred_random_pipelines_give_the_same_bytes_everywhere():
-    done = soak("--count", 100, "--variants", 4, "--wide", 0)
+    done = soak("--count", 100, "--variants", 2, "--wide", 0)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
@@ -68,15 +68,14 @@ def test_a_chain_keeps_what_it_still_reads(monkeypatch, threads):
     monkeypatch.setattr(chaining, "L2", 1)
     rng = np.random.default_rng(0)
     pipe = tw.Pipeline("chain")
-    x = pipe.input("x", "s32", ("M", 64))
-    a = tw.ops.add(x, tw.ops.argmax(x, axis=0, keepdims=True, dtype="s32"))
+    x = pipe.input("x", "u8", ("M", 64))
+    a = tw.ops.relu(x, zero_point=np.uint8(3))
     pipe.output("first", tw.ops.argmax(a, axis=0, keepdims=True))
-    b = tw.ops.relu(a)  # the chain begins
-    c = tw.ops.clip(b, lo=np.int32(-9), hi=np.int32(900_000))
-    d = tw.ops.relu(c)  # the chain ends: its result is read as a whole
+    b = tw.ops.clip(a, lo=np.uint8(5), hi=np.uint8(250))  # the chain begins
+    c = tw.ops.relu(b, zero_point=np.uint8(7))
+    d = tw.ops.dequantize(c, np.float32(0.5))  # it ends: four times as wide as a, and read as a whole
     pipe.output("last", tw.ops.argmax(d, axis=0, keepdims=True))
-    pipe.output("sum", tw.ops.add(tw.ops.argmax(d, axis=1, keepdims=True, dtype="s32"), d))
-    inputs = {"x": rng.integers(-(10**6), 10**6, (50, 64)).astype(np.int32)}
+    inputs = {"x": rng.integers(0, 256, (50, 64), dtype=np.uint8)}
     expected = tw.SingleThreadExecutor("reference").run(pipe, inputs)
     plan = tw.TilingExecutor(threads).compile(pipe)
     found = plan.run(inputs)
