@@ -691,12 +691,13 @@ class Rewriter:
 
     def apply(self, helper: str, args: list[Expr], node: ast.AST) -> Expr:
         """A helper on arguments widened to the narrowest of its signatures that takes them."""
-        for kinds, result in SEQUENCES[helper].signatures:
-            if all(_ORDER[a.kind] <= _ORDER[k] or k == "b" for a, k in zip(args, kinds, strict=True)):
+        signatures = SEQUENCES[helper].signatures
+        always = [set(kinds) == {"b"} for kinds in zip(*(kinds for kinds, _ in signatures), strict=True)]  # a condition
+        for kinds, result in signatures:
+            if all(_ORDER[a.kind] <= _ORDER[k] or b for a, k, b in zip(args, kinds, always, strict=True)):
                 trees = [self.convert(a, k, node).tree for a, k in zip(args, kinds, strict=True)]
                 return Expr(call(helper, *trees), result)
-        kinds, result = SEQUENCES[helper].signatures[-1]
-        self.refuse(f"{_short(node)!r}: takes {', '.join(map(_spell, kinds))}", node)
+        self.refuse(f"{_short(node)!r}: takes {', '.join(map(_spell, signatures[-1][0]))}", node)
 
     def function(self, obj: Any, node: ast.Call) -> Expr:
         given = [(None, self.expr(a)) for a in node.args] + [(k.arg, self.expr(k.value)) for k in node.keywords]

@@ -395,3 +395,20 @@ def test_editing_a_function_and_seeing_a_result_is_quick(tmp_path):
     run = compiled_loop(capture(quick_gelu, "f"), tmp_path)
     run(np.zeros(8, np.float32), np.zeros(8, np.float32))
     assert time.perf_counter() - start < 1.2
+
+
+@pytest.mark.parametrize(
+    ("fn", "kinds", "wanted"),
+    [
+        (lambda x: np.where(x > 0, x, 0.25), "f", [0.25, 0.25, 4.75]),
+        (lambda x: np.where(x > 0, 0, x), "f", [-2.5, 0.0, 0.0]),
+        (lambda x: np.where(x, x, 7), "f", [-2.5, 7.0, 4.75]),
+        (lambda i: np.where(i > 0, i, -i), "i", [3, 0, 200]),
+        (lambda i: np.where(i, 5, i), "i", [5, 0, 5]),
+        (lambda x: np.where(x > 0, x > 1, x < -1), "f", [True, False, True]),
+    ],
+)
+def test_where_keeps_the_kind_of_what_it_chooses_from(fn, kinds, wanted):
+    cap = capture(fn, kinds)
+    given = {"f": (-2.5, 0.0, 4.75), "i": (-3, 0, 200)}[kinds]
+    assert [cap.interpreted(x) for x in given] == wanted
