@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from .recording import Operand
 Array = np.ndarray[Any, Any]
 
 SMALL = 48 * 1024  # a kernel that costs less than this (about bytes moved) is not worth a second thread
+LONG = 2**30  # a tile that costs more is cut again, so that Ctrl-C is heard while a long step runs
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def cut(kernel: Any, sizes: Sequence[int], operands: Sequence[Operand], threads:
         counts = (1,) * len(sizes)
     else:
         counts = _counts(kernel, space, sizes, operands, threads)
+    counts = _shortened(kernel, space, sizes, counts, cost)
     return Cut(_ranges(space.axes, sizes, counts), counts, cost)
 
 
@@ -83,6 +86,22 @@ def _counts(
             best = (score, counts)
     assert best is not None
     return best[1]
+
+
+def _shortened(
+    kernel: Any, space: IndexSpace, sizes: Sequence[int], counts: tuple[int, ...], cost: float
+) -> tuple[int, ...]:
+    """Each piece cut again, along the outermost axes that allow it, until none costs more than LONG."""
+    wanted = math.ceil(cost / math.prod(counts) / LONG)
+    if wanted <= 1:
+        return counts
+    free, shorter = _followed(kernel), []
+    for axis, n, c in zip(space.axes, sizes, counts, strict=True):
+        units = -(-n // axis.multiple) if axis.split and axis.name in free else c
+        again = max(1, min(wanted, units // c))
+        wanted = -(-wanted // again)
+        shorter.append(c * again)
+    return tuple(shorter)
 
 
 def _followed(kernel: Any) -> set[str]:
