@@ -5,6 +5,7 @@ For trying things out. What runs again and again belongs in a pipeline, which is
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,9 @@ def _eager(op: Callable[..., Any]) -> Callable[..., Any]:
                 return pipe.input(name, buffer.dtype, buffer.shape)
             return given
 
+        names = [p.name for p in inspect.signature(op).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+        while len(args) < len(names) and names[len(args)] in kwargs:  # gemm(a=.., b=..) is gemm(.., ..)
+            args = (*args, kwargs.pop(names[len(args)]))
         found = op(*(enter(n, a) for n, a in enumerate(args)), **kwargs)
         values: tuple[Value, ...] = found if isinstance(found, tuple) else (found,)
         for n, value in enumerate(values):

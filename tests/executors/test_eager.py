@@ -93,3 +93,11 @@ def test_tensors_of_other_libraries_are_taken():
 def test_bad_arrays_are_errors_of_the_library(call, error):
     with pytest.raises(error):
         call()
+
+
+def test_operands_may_be_given_by_name():
+    a, w = np.arange(6, dtype=np.uint8).reshape(2, 3), np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
+    right = (a.astype(np.int32) - 2) @ w.astype(np.int32)
+    assert_array_equal(eager.gemm(a=a, b=w, a_zero_point=2), right, strict=True)
+    assert_array_equal(eager.gemm(b=w, a_zero_point=2, a=a), right, strict=True)
+    assert_array_equal(eager.quantize(x=X, scale=0.5, dtype="s8")[0], [2, -4, 7])
