@@ -30,8 +30,7 @@ def explain(plan: TilingPlan) -> str:
         fused = f" (fused: {note.title})" if len(note.steps) > 1 else ""
         became = ", ".join(note.became) or "a constant"
         lines.append(
-            f"  {title}{fused}\n    runs as {became}"
-            + (f" [{note.implementation}]" if note.implementation else "")
+            f"  {title}{fused}\n    runs as {became}" + (f" [{note.implementation}]" if note.implementation else "")
         )
         if note.not_fused:
             lines.append(f"    not fused further: {note.not_fused}")
