@@ -74,8 +74,7 @@ class Bound:
         results: dict[str, Array] = {}
         values = self.plan._outputs
         if out:
-            if not out.keys() <= values.keys():
-                doors.check_names(out, {n: v for n, v in values.items() if n in out}, "output")
+            doors.check_outputs(out, values)
         for name, value in values.items():
             if out and name in out:
                 shape = self.binding.shapes[value.name]

@@ -39,6 +39,20 @@ def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
 
 
+def check_outputs(given: Iterable[str], outputs: Mapping[str, Value]) -> None:
+    """Raise ArgumentError for a name in out= that is no output."""
+    for name in given:
+        if name not in outputs:
+            raise ArgumentError(f"there is no output {name!r}; there is {', '.join(outputs) or 'none'}")
+
+
+def as_mapping(given: Any, what: str) -> Mapping[str, Any]:
+    """{name: array}; ArgumentError for anything else."""
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"{what} is {type(given).__name__}; a dictionary {{name: array}} is needed")
+    return given
+
+
 def check_names(given: Iterable[str], expected: Mapping[str, Value], what: str) -> None:
     """Raise ArgumentError unless the names are exactly those expected."""
     given = set(given)

@@ -61,7 +61,7 @@ class SingleThreadExecutor:
         self, pipe: Pipeline, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
-        return self.compile(pipe).run(inputs or {}, out=out)
+        return self.compile(pipe).run(inputs, out=out)
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class SingleThreadPlan:
         Raises what the doors find (wrong names, types, shapes, overlap), or KernelFailed naming the step. Nothing is
         written to a state unless every step went well.
         """
-        return self._run(inputs or {}, out or {}, state, None)
+        return self._run(doors.as_mapping({} if inputs is None else inputs, "inputs"), out or {}, state, None)
 
     def bind(
         self, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Any] | None = None
     ) -> Callable[[], dict[str, Array]]:
         """Check inputs and outputs once; the callable runs on them again and again, reading what they hold then."""
-        arrays = self._accept(inputs or {})
+        arrays = self._accept(doors.as_mapping({} if inputs is None else inputs, "inputs"))
         binding = self.prepare({n: doors.logical_shape(doors.wanted(self.pipe)[n], a) for n, a in arrays.items()})
         given = self._outputs(binding, out or {}, arrays)
         self._check_slots(arrays, given)
@@ -132,7 +132,7 @@ class SingleThreadPlan:
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = 5) -> Profile:
         """Time per kernel, bytes moved, and the share of the run spent outside kernels (medians over `repeat` runs)."""
-        given = inputs or {}
+        given = doors.as_mapping({} if inputs is None else inputs, "inputs")
         self._run(given, {}, {k: v.copy() for k, v in self.state.items()}, None)
         runs: list[tuple[float, dict[str, float]]] = []
         for _ in range(max(1, repeat)):
@@ -263,7 +263,7 @@ class SingleThreadPlan:
         return results
 
     def _outputs(self, binding: _Binding, out: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Array]:
-        doors.check_names(out.keys(), {n: v for n, v in self.pipe.outputs.items() if n in out}, "output")
+        doors.check_outputs(out, self.pipe.outputs)
         out = doors.arrays_of(out) or {}
         results: dict[str, Array] = {}
         for name, value in self.pipe.outputs.items():

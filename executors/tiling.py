@@ -98,7 +98,7 @@ class TilingExecutor:
         self, pipe: Pipeline, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Any] | None = None
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
-        return self.compile(pipe).run(inputs or {}, out=out)
+        return self.compile(pipe).run(inputs, out=out)
 
 
 class TilingPlan:
@@ -163,13 +163,15 @@ class TilingPlan:
         state   {state: array} to start from and to leave the new states in; without it, the plan's own
         tap     names of intermediate values to return as well; only what these cut is run unfused
         """
-        tap = tuple(tap)
+        tap = (tap,) if isinstance(tap, str) else tuple(tap)
         if tap:
             with self._lock:
                 if tap not in self._tapped:
                     self._tapped[tap] = TilingPlan(self.pipe, self.executor, tap)
             return self._tapped[tap].run(inputs, out, self.state if state is None else state)
-        given = inputs or {}
+        given = {} if inputs is None else inputs
+        if type(given) is not dict:
+            given = doors.as_mapping(given, "inputs")
         if self._fast is not None and state is None and not (self._fast.binding.parallel and threads.exclusive()):
             results = self._run_fast(given, out)
             if results is not None:
@@ -225,7 +227,9 @@ class TilingPlan:
 
         The callable has memory of its own and is not to be called from two threads at once.
         """
-        given = inputs or {}
+        given = {} if inputs is None else inputs
+        if type(given) is not dict:
+            given = doors.as_mapping(given, "inputs")
         doors.check_names(given, self._wanted, "input")
         out = doors.arrays_of(out)
         arrays = {name: doors.as_array(value, given[name]) for name, value in self._wanted.items()}
@@ -247,6 +251,8 @@ class TilingPlan:
                 shape = tuple(int(x) for x in value.shape)
             else:
                 shape = doors.stored_shape(value.dtype, shapes[name])
+                if any(n < 0 for n in shape):
+                    raise ArgumentError(f"shapes= has {name!r} as {shapes[name]}; sizes are 0 or more")
             arrays[name] = np.broadcast_to(np.empty((), value.dtype.numpy), shape)
         key = self._key(arrays, contiguous=True)
         return self._bound(key, arrays, {}).binding

@@ -12,7 +12,7 @@ import numpy as np
 from . import dtypes
 from .buffer import Buffer
 from .dtypes import DType
-from .errors import DTypeMismatch, LayoutError, PipelineError, ShapeMismatch
+from .errors import DTypeMismatch, LayoutError, PipelineError, QuantizationError, ShapeMismatch
 from .kernel import ArgSpec, Kernel, signature
 from .quantization import QuantParams
 from .sizes import Shape, Size, SizeLike, evaluate, floordiv, linear, names, show, size, substitute
@@ -179,6 +179,8 @@ class Pipeline:
                 f"{kind} {name!r} has axes {axes!r} for shape {show(sizes)}; "
                 f"one distinct letter per dimension is needed"
             )
+        if quant is not None:
+            _check_quant(quant, dtype, f"{kind} {name!r}")
         if quant is not None and all(isinstance(x, int) for x in sizes):
             quant.validate_for(tuple(int(x) for x in sizes))
         value = Value(self, name, dtype, sizes, kind, axes, quant)
@@ -659,6 +661,17 @@ class Pipeline:
         from .storage import load
 
         return load(path, functions)
+
+
+def _check_quant(quant: Any, dtype: DType | None, where: str) -> None:
+    """Raise unless quantization parameters speak of codes that this type holds."""
+    if not isinstance(quant, QuantParams):
+        raise QuantizationError(f"{where} has quant={quant!r}; a QuantParams is needed")
+    codes = dtypes.get(quant.dtype)
+    if dtype is not None and dtype not in (codes,) and dtype.numpy not in (codes.numpy, codes.code):
+        raise QuantizationError(
+            f"{where} is {dtype}, but its quantization is of {codes} codes; give QuantParams of {dtype}"
+        )
 
 
 def _origin(value: Value) -> tuple[str, str]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import tilework as tw
 from tilework.kernels import ops
 from tilework.primitives.buffer import Buffer
 from tilework.primitives.errors import (
@@ -299,3 +300,24 @@ def test_a_number_of_threads_is_a_positive_integer(threads):
 
     with pytest.raises(ArgumentError, match="a positive integer is needed"):
         TilingExecutor(threads=threads)
+
+
+def test_quantization_of_other_codes_than_the_value_holds_is_refused():
+    pipe = tw.Pipeline("quant")
+    with pytest.raises(tw.errors.QuantizationError, match="'x' is u8, but its quantization is of s8 codes"):
+        pipe.input("x", "u8", ("M", 4), quant=tw.QuantParams(0.1, 5, "s8"))
+    with pytest.raises(tw.errors.QuantizationError, match="a QuantParams is needed"):
+        pipe.input("x", "u8", ("M", 4), quant=5)
+    pipe.input("codes", "u8", ("M", 4), quant=tw.QuantParams(0.1, 5, "u4"))
+
+
+@pytest.mark.parametrize("executor", [tw.SingleThreadExecutor(), tw.TilingExecutor(1)], ids=["single", "tiled"])
+def test_an_unknown_output_is_named_with_those_that_there_are(executor):
+    pipe = tw.Pipeline("out")
+    pipe.output("y", tw.ops.relu(pipe.input("x", "f32", ("M", 4))))
+    plan = executor.compile(pipe)
+    x = np.zeros((2, 4), np.float32)
+    with pytest.raises(tw.errors.ArgumentError, match="no output 'z'; there is y"):
+        plan.run({"x": x}, out={"z": x.copy()})
+    with pytest.raises(tw.errors.ArgumentError, match="inputs is ndarray; a dictionary"):
+        plan.run(x)
