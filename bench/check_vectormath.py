@@ -173,6 +173,7 @@ def check(name: str, step: int, advance: Callable[[int], None]) -> np.ndarray:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Check the functions that the command line names, over all float32 values."""
     parser = argparse.ArgumentParser(
         prog="check_vectormath", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

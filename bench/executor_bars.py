@@ -272,6 +272,7 @@ PARTS = {"small": small, "dispatch": dispatch, "growth": growth, "mlp": mlp}
 
 
 def main(given: list[str] | None = None) -> int:
+    """Measure the groups that the command line names, and print each bar with its figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")

@@ -34,6 +34,7 @@ def generator() -> Any:
 
 
 def main(given: list[str] | None = None) -> int:
+    """Compare as many random pipelines as the command line asks for; exit with 1 if any differ."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="pipelines to compare")
     parser.add_argument("--first", type=int, default=0, help="seed of the first")

@@ -118,6 +118,7 @@ def p5(contenders: dict[str, Callable[[], Any]], size: int, blocks: int = 9, cal
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Time every function against the C library and, where it is installed, torch."""
     parser = argparse.ArgumentParser(prog="time_vectormath", description=__doc__)
     parser.add_argument("functions", nargs="*", metavar="function", help="all by default")
     parser.add_argument("--size", type=int, default=1 << 16, help="elements of the array")

@@ -13,7 +13,7 @@ from ..kernels import factory, forge
 from ..kernels.entry import OperandType
 from ..primitives import dtypes
 from ..primitives.arena import BufferId, plan_offsets
-from ..primitives.errors import KernelFailed, PipelineError, TileworkError
+from ..primitives.errors import PipelineError
 from ..primitives.kernel import index_space
 from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
@@ -298,19 +298,12 @@ class Binder:
             if spec.slot in operands and isinstance(operands[spec.slot], Operand):
                 doors.check_strides(step.name, spec, operands[spec.slot])
         ctx = RecordingContext(step.name, step.specs, operands, local.take)
-        try:
-            step.kernel.execute(ctx)
-        except NeedsData as reason:
-            laid.python = f"asks for {reason}"
-            return laid
-        except TileworkError as error:
-            if f"step {step.name!r}" in str(error):
-                raise
-            raise type(error)(f"step {step.name!r}: {error}") from error
-        except Exception as error:
-            raise KernelFailed(
-                f"step {step.name!r} ({step.kernel.name}) failed: {type(error).__name__}: {error}"
-            ) from error
+        with named(step):
+            try:
+                step.kernel.execute(ctx)
+            except NeedsData as reason:
+                laid.python = f"asks for {reason}"
+                return laid
         if not ctx.sweeps:
             laid.python = "does not sweep"
             return laid
