@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..executors import tiling
+from ..executors.plan import TilingPlan
 from ..executors.tiling import TilingExecutor
 from ..kernels.cpu import isa
 from ..primitives.errors import ArgumentError
@@ -248,7 +248,7 @@ class Ours:
 
     case: Case
     output: str
-    plan: tiling.TilingPlan
+    plan: TilingPlan
     y: Array
     bind: Callable[[], Any]
     run: Callable[[], Any]

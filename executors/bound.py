@@ -20,7 +20,7 @@ from .program import FIRST_EXTERNAL, Program, RunMemory
 from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
 if TYPE_CHECKING:
-    from .tiling import TilingPlan
+    from .plan import TilingPlan
 
 Array = np.ndarray[Any, Any]
 CONTEXTS = 16  # run contexts that a binding keeps for later runs
