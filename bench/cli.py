@@ -203,16 +203,16 @@ def peers_gemm(
     Exits with status 1 if a result is wrong. A peer that is not installed is left out, unless TILEWORK_REQUIRE_PEERS=1.
     """
     from ..primitives.errors import ArgumentError
-    from . import peers_gemm, peers_report
     from .cases import Shape
+    from .peers import gemm, report
 
     counts = threads.split(",")
     if not all(n.isdigit() for n in counts):
         raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
-    result = peers_gemm.measure(
-        peers_gemm.Options(
+    result = gemm.measure(
+        gemm.Options(
             threads=tuple(map(int, counts)),
-            tables=peers_gemm.TABLES if table == "all" else tuple(table.split(",")),
+            tables=gemm.TABLES if table == "all" else tuple(table.split(",")),
             shapes=tuple(Shape.parse(text) for given in shapes or () for text in given.split(",")),
             rounds=blocks,
             isa=isa,
@@ -223,11 +223,11 @@ def peers_gemm(
     if json_file == "-":
         print_json(result)
     else:
-        peers_report.show(result)
+        report.show(result)
     if json_file not in (None, "-"):
         with open(json_file, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
-    raise typer.Exit(1 if peers_gemm.failed(result) else 0)
+    raise typer.Exit(1 if gemm.failed(result) else 0)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from tilework.bench import cases, gemm_bars, load, peers, peers_gemm, timing
+from tilework.bench import cases, load, peers, timing
 from tilework.bench.cases import GROUPS, Case, Shape
+from tilework.bench.peers import gemm, gemm_bars
 from tilework.executors.tiling import TilingExecutor
 from tilework.primitives.errors import ArgumentError, Unsupported
 
@@ -19,7 +20,7 @@ LIGHT = [s for group in GROUPS.values() for s in group.shapes if s.operations < 
 @pytest.mark.parametrize("output", cases.OUTPUTS)
 @pytest.mark.parametrize("shape", LIGHT, ids=str)
 def test_the_shapes_that_are_timed_give_the_right_bytes(shape, output):
-    ours = peers_gemm.Ours.make(Case.make(shape), output, TilingExecutor(threads=1))
+    ours = gemm.Ours.make(Case.make(shape), output, TilingExecutor(threads=1))
     assert ours.check() == ""
 
 
@@ -45,9 +46,9 @@ def test_shapes_are_read_and_put_into_groups():
 
 def test_options_say_what_there_is():
     with pytest.raises(ArgumentError, match="no table 'gpu'; there is compute"):
-        peers_gemm.Options(tables=("gpu",))
+        gemm.Options(tables=("gpu",))
     with pytest.raises(ArgumentError, match="no peer 'mkl'; there is onednn"):
-        peers_gemm.Options(only=("mkl",))
+        gemm.Options(only=("mkl",))
 
 
 def test_absent_peers_are_named_and_can_be_required(monkeypatch):
@@ -60,9 +61,7 @@ def test_absent_peers_are_named_and_can_be_required(monkeypatch):
 
 
 def row(ratio, shape="512x512x512", **facts):
-    return peers_gemm.Row(
-        "compute", shape, "s32", "bind", "hot", 1, ratio=ratio, wanted=1.02, met=ratio >= 1.02, **facts
-    )
+    return gemm.Row("compute", shape, "s32", "bind", "hot", 1, ratio=ratio, wanted=1.02, met=ratio >= 1.02, **facts)
 
 
 def test_bars_count_shapes_and_take_geometric_means():
@@ -81,9 +80,9 @@ def test_bars_hold_the_peak_and_the_call():
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):
-    monkeypatch.setattr(peers_gemm.Ours, "check", lambda self: "3 of 64 elements differ")
+    monkeypatch.setattr(gemm.Ours, "check", lambda self: "3 of 64 elements differ")
     monkeypatch.setattr(timing, "paired", None)
-    rows = peers_gemm.time_gemm(GROUPS["overhead"], cases.TINY, "s32", "hot", 1, peers_gemm.Options())
+    rows = gemm.time_gemm(GROUPS["overhead"], cases.TINY, "s32", "hot", 1, gemm.Options())
     assert [r.wrong for r in rows] == ["3 of 64 elements differ"] * 2
     assert [r.us for r in rows] == [None, None]
 
@@ -97,7 +96,7 @@ def test_a_peer_that_is_wrong_is_left_out(monkeypatch):
         ]
 
     monkeypatch.setattr(peers, "make", make)
-    (bound, _) = peers_gemm.time_gemm(GROUPS["overhead"], cases.TINY, "s32", "hot", 1, peers_gemm.Options(rounds=1))
+    (bound, _) = gemm.time_gemm(GROUPS["overhead"], cases.TINY, "s32", "hot", 1, gemm.Options(rounds=1))
     assert set(bound.peers) == {"good"}
     assert bound.left_out == ["saturating is off by up to 7"]
     assert bound.wrong == ""

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..primitives.errors import Unsupported
-from .cases import Case
+from ...primitives.errors import Unsupported
+from ..cases import Case
 
 Array = np.ndarray[Any, Any]
 

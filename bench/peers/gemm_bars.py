@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..executors.tiling import TilingExecutor
-from ..kernels.cpu import isa
-from . import cases, load, peers_gemm, timing
-from .cases import Case, Shape
-from .peers_gemm import Options, Row
+from ...executors.tiling import TilingExecutor
+from ...kernels.cpu import isa
+from .. import cases, load, timing
+from ..cases import Case, Shape
+from . import gemm
+from .gemm import Options, Row
 
 Bar = dict[str, Any]
 
@@ -83,7 +84,7 @@ def _avx2(options: Options) -> list[Bar]:
     """Two measurements: oneDNN's sums saturate at 16 bits there, so it is right only on weights of 7 bits."""
     bars = []
     for bits in (8, 7):
-        apart = peers_gemm.measure_apart(
+        apart = gemm.measure_apart(
             Options(
                 tables=(),
                 shapes=cases.PEAK,
@@ -119,7 +120,7 @@ def triple_loop(a, b, c):
 
 def _generic(options: Options) -> Bar:
     case = Case.make(GENERIC_SHAPE)
-    ours = peers_gemm.Ours.make(case, "s32", TilingExecutor(threads=1, isa="generic"))
+    ours = gemm.Ours.make(case, "s32", TilingExecutor(threads=1, isa="generic"))
     c = case.empty("s32")
     wrong = ours.check()
     load.wait_for_quiet(options.patience)

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ..executors.plan import TilingPlan
-from ..executors.tiling import TilingExecutor
-from ..kernels.cpu import isa
-from ..primitives.errors import ArgumentError
-from . import cases, doctor, load, peak, peers, timing
-from .cases import Case, Shape
+from ...executors.plan import TilingPlan
+from ...executors.tiling import TilingExecutor
+from ...kernels.cpu import isa
+from ...primitives.errors import ArgumentError
+from .. import cases, doctor, load, peak, peers, timing
+from ..cases import Case, Shape
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[str], None]
@@ -275,8 +275,8 @@ class Ours:
         """The native kernel by itself, called so often by native code: what is left when no Python is involved."""
         from numba import njit
 
-        from ..executors.program import ARENA, FIRST_EXTERNAL, LOCAL, Program
-        from ..kernels.entry import call_entry_at
+        from ...executors.program import ARENA, FIRST_EXTERNAL, LOCAL, Program
+        from ...kernels.entry import call_entry_at
 
         arrays = {"a": self.case.a, self.plan.lowered.pipe.outputs["y"].name: self.y}
         binding = self.plan.bound({"a": self.case.a}, {"y": self.y}).binding

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from . import load, peers
+from .. import load, peers
 
 TITLES = {
     "compute": "bound by arithmetic",
@@ -20,7 +20,7 @@ TITLES = {
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """Print a result of peers_gemm.measure for people."""
+    """Print a result of gemm.measure for people."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=160)
