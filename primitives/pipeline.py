@@ -3,88 +3,23 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import dtypes
 from .buffer import Buffer
+from .connecting import check_acyclic, check_operands, infer_outputs
 from .dtypes import DType
-from .errors import DTypeMismatch, LayoutError, PipelineError, QuantizationError, ShapeMismatch
+from .errors import DTypeMismatch, LayoutError, PipelineError, ShapeMismatch
+from .given import check_quant, initial_of, number
+from .joining import copy_in
 from .kernel import ArgSpec, Kernel, signature
+from .matching import Constraint, match
 from .quantization import QuantParams
-from .sizes import Shape, Size, SizeLike, evaluate, floordiv, linear, names, show, size, substitute
-
-OPAQUE = ("function",)  # arguments that are no bytes
-
-
-@dataclass(eq=False)
-class Value:
-    """What travels along the edges: a handle with a type, not an array.
-
-    dtype     a DType, or None for a run-time argument that is a Python function
-    shape     sizes, ints or expressions of run-time names
-    kind      "input", "constant", "argument", "state", "buffer" (declared, to be written) or "result"
-    producer  (step, slot) that writes it, once there is one
-    data      the array of a constant; the start value of a state
-    """
-
-    pipeline: Pipeline
-    name: str
-    dtype: DType | None
-    shape: Shape
-    kind: str
-    axes: str | None = None
-    quant: QuantParams | None = None
-    producer: tuple[Step, str] | None = None
-    data: Any = None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __repr__(self) -> str:
-        axes = f" {self.axes}" if self.axes else ""
-        return f"<{self.kind} {self.name}: {self.dtype or 'function'} {show(self.shape)}{axes}>"
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise PipelineError(
-            f"{self.name!r} is a pipeline value, which has no data yet; run the pipeline to get an array"
-        )
-
-
-@dataclass(eq=False)
-class Step:
-    """One kernel in a pipeline, with the value at each of its slots."""
-
-    name: str
-    kernel: Kernel
-    specs: tuple[ArgSpec, ...]
-    inputs: dict[str, Value] = field(default_factory=dict)
-    outputs: dict[str, Value] = field(default_factory=dict)
-    sizes: dict[str, int | Size] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        reads = ", ".join(f"{slot}={value.name}" for slot, value in self.inputs.items())
-        return f"{', '.join(v.name for v in self.outputs.values())} = {self.name}({reads})"
-
-
-@dataclass(frozen=True)
-class Edge:
-    """One value on its way from the slot that writes it to a slot that reads it.
-
-    source, target   step names; "" stands for the pipeline itself (its inputs, constants, arguments and outputs)
-    """
-
-    source: str
-    source_slot: str
-    target: str
-    target_slot: str
-
-    def __str__(self) -> str:
-        return f"{self.source or 'pipeline'}.{self.source_slot} -> {self.target or 'pipeline'}.{self.target_slot}"
+from .sizes import SizeLike, evaluate, show, size
+from .values import Edge, Step, Value, origin
 
 
 class Pipeline:
@@ -99,7 +34,7 @@ class Pipeline:
         self.values: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
         self.updates: dict[str, Value] = {}
-        self.constraints: list[tuple[int | Size, int | Size, str]] = []
+        self.constraints: list[Constraint] = []
 
     # What comes in -----------------------------------------------------------------------------------------------
 
@@ -180,7 +115,7 @@ class Pipeline:
                 f"one distinct letter per dimension is needed"
             )
         if quant is not None:
-            _check_quant(quant, dtype, f"{kind} {name!r}")
+            check_quant(quant, dtype, f"{kind} {name!r}")
         if quant is not None and all(isinstance(x, int) for x in sizes):
             quant.validate_for(tuple(int(x) for x in sizes))
         value = Value(self, name, dtype, sizes, kind, axes, quant)
@@ -232,10 +167,10 @@ class Pipeline:
             if spec.writes:
                 self._check_writable(value, spec, step)
                 step.outputs[spec.slot] = value
-        constraints: list[tuple[int | Size, int | Size, str]] = []
-        self._check_operands(step, constraints)
-        self._infer_outputs(step, constraints)
-        self._check_acyclic(step)
+        constraints: list[Constraint] = []
+        check_operands(step, constraints)
+        infer_outputs(self, step, constraints)
+        check_acyclic(step)
         self.constraints += constraints
         self.steps.append(step)
         written = []
@@ -292,124 +227,6 @@ class Pipeline:
             writer, slot = value.producer
             raise PipelineError(f"{where}, but {writer.name!r} writes it already at {slot!r}; a value has one writer")
 
-    def _check_operands(self, step: Step, constraints: list[tuple[int | Size, int | Size, str]]) -> None:
-        for spec in step.specs:
-            value = step.inputs.get(spec.slot)
-            if value is None:
-                continue
-            where = f"slot {spec.slot!r} of {step.name!r}"
-            self._check_dtype(spec, value, step, where)
-            if value.axes and spec.axes and value.axes != spec.axes:
-                raise LayoutError(
-                    f"{where} takes axes {spec.axes}, but {value.name!r} is {value.axes}; transpose it to {spec.axes}"
-                )
-        learned: list[tuple[int | Size, int | Size, str]] = []
-        for found in (learned, constraints):  # the first round learns names, the second also checks expressions of them
-            for spec in step.specs:
-                value = step.inputs.get(spec.slot)
-                if value is not None and spec.shape is not None:
-                    where = f"slot {spec.slot!r} of {step.name!r}, {value.name!r}"
-                    _match(spec.shape, value.shape, step.sizes, where, found)
-
-    def _check_dtype(self, spec: ArgSpec, value: Value, step: Step, where: str) -> None:
-        found = value.dtype.name if value.dtype is not None else "function"
-        asked = spec.dtype
-        if isinstance(asked, str) and asked.startswith("="):
-            other = step.inputs.get(asked[1:])
-            asked = other.dtype.name if other is not None and other.dtype is not None else None
-        if asked is None and found != "function":
-            return
-        allowed = (asked,) if isinstance(asked, str) else asked or ()
-        if found not in allowed and not (allowed == ("shape",) and found == "s64"):
-            raise DTypeMismatch(
-                f"{where} takes {' or '.join(allowed) or 'data'}, but {value.name!r} is {found}; "
-                f"cast it or choose the kernel for {found}"
-            )
-
-    def _infer_outputs(self, step: Step, constraints: list[tuple[int | Size, int | Size, str]]) -> None:
-        infer: Callable[..., Mapping[str, Iterable[SizeLike]]] | None = getattr(step.kernel, "infer", None)
-        inferred: Mapping[str, Iterable[SizeLike]] = {}
-        if infer is not None:
-            inferred = infer({slot: value.shape for slot, value in step.inputs.items()}, step.inputs)
-        for spec in step.specs:
-            if spec.access != "write" or (spec.optional and spec.slot not in step.outputs):
-                continue
-            shape = self._output_shape(step, spec, inferred)
-            if spec.slot in inferred and spec.shape is not None:
-                _match(spec.shape, shape, step.sizes, f"slot {spec.slot!r} of {step.name!r}", constraints)
-            given = step.outputs.get(spec.slot)
-            where = f"slot {spec.slot!r} of {step.name!r}"
-            if given is not None:
-                _match(shape, given.shape, {}, f"{where}, {given.name!r}", constraints)
-                wanted = self._output_dtype(step, spec)
-                if given.dtype != wanted:
-                    raise DTypeMismatch(f"{where} writes {wanted}, but {given.name!r} is {given.dtype}")
-                continue
-            name = self._fresh(f"{step.name}.{spec.slot}") if f"{step.name}.{spec.slot}" in self.values else None
-            step.outputs[spec.slot] = Value(
-                self, name or f"{step.name}.{spec.slot}", self._output_dtype(step, spec), shape, "result", spec.axes
-            )
-
-    def _output_shape(self, step: Step, spec: ArgSpec, inferred: Mapping[str, Iterable[SizeLike]]) -> Shape:
-        if spec.slot in inferred:
-            return tuple(size(x) for x in inferred[spec.slot])
-        if spec.shape is not None:
-            shape: list[int | Size] = []
-            for x in spec.shape:
-                if x == "...":
-                    shape += step.sizes.get("...", ())  # type: ignore[arg-type]
-                    continue
-                assert isinstance(x, (int, Size))
-                unknown = names(x) - step.sizes.keys()
-                if unknown:
-                    raise PipelineError(
-                        f"slot {spec.slot!r} of {step.name!r} has size {x}, but no operand says what "
-                        f"{', '.join(sorted(unknown))} is; name it in a read slot's shape or define infer()"
-                    )
-                shape.append(substitute(x, step.sizes))
-            return tuple(shape)
-        shapes = {value.shape for value in step.inputs.values() if value.dtype is not None}
-        arrays = {s for s in shapes if s} or shapes
-        if len(arrays) != 1:
-            raise PipelineError(
-                f"slot {spec.slot!r} of {step.name!r} says no shape, and its operands have "
-                f"{' and '.join(sorted(map(show, arrays))) or 'none'}; give shape= in its ArgSpec, or define infer()"
-            )
-        return next(iter(arrays))
-
-    def _output_dtype(self, step: Step, spec: ArgSpec) -> DType:
-        if isinstance(spec.dtype, str) and spec.dtype.startswith("="):
-            source = step.inputs.get(spec.dtype[1:])
-            if source is None or source.dtype is None:
-                raise PipelineError(
-                    f"slot {spec.slot!r} of {step.name!r} has the type of {spec.dtype[1:]!r}, which is empty"
-                )
-            return source.dtype
-        if not isinstance(spec.dtype, str):
-            raise PipelineError(
-                f"slot {spec.slot!r} of {step.name!r} is written with dtype {spec.dtype!r}; "
-                f"a written slot has one dtype"
-            )
-        return dtypes.get(spec.dtype)
-
-    def _check_acyclic(self, step: Step) -> None:
-        targets = {id(value) for value in step.outputs.values() if value.kind == "buffer"}  # a new value has no readers
-        if not targets:
-            return
-        seen: set[int] = set()
-        stack = [(value, [value.name]) for value in step.inputs.values()]
-        while stack:
-            value, path = stack.pop()
-            if id(value) in targets:
-                raise PipelineError(
-                    f"step {step.name!r} closes a cycle: {' <- '.join([*path, step.name, path[0]])}; "
-                    f"carry what must go round in a pipe.state(...)"
-                )
-            if id(value) in seen or value.producer is None:
-                continue
-            seen.add(id(value))
-            stack += [(v, [*path, v.name]) for v in value.producer[0].inputs.values()]
-
     # What goes out -----------------------------------------------------------------------------------------------
 
     def output(self, name: str, value: Value) -> None:
@@ -437,8 +254,8 @@ class Pipeline:
             raise PipelineError(f"state {state.name!r} is updated already, by {self.updates[state.name].name!r}")
         if value.dtype != state.dtype:
             raise DTypeMismatch(f"state {state.name!r} is {state.dtype}, but {value.name!r} is {value.dtype}")
-        constraints: list[tuple[int | Size, int | Size, str]] = []
-        _match(state.shape, value.shape, None, f"the update of state {state.name!r}", constraints)
+        constraints: list[Constraint] = []
+        match(state.shape, value.shape, None, f"the update of state {state.name!r}", constraints)
         self.constraints += constraints
         self.updates[state.name] = value
 
@@ -455,10 +272,10 @@ class Pipeline:
         found = []
         for step in self.order():
             for slot, value in step.inputs.items():
-                source, source_slot = _origin(value)
+                source, source_slot = origin(value)
                 found.append(Edge(source, source_slot, step.name, slot))
         for name, value in self.outputs.items():
-            found.append(Edge(*_origin(value), "", name))
+            found.append(Edge(*origin(value), "", name))
         return found
 
     def of_kind(self, kind: str) -> dict[str, Value]:
@@ -556,7 +373,7 @@ class Pipeline:
         prefix = self._prefix(other.name) if prefix is None else prefix
         kept = dict(self.values), list(self.steps), dict(self.updates), list(self.constraints)
         try:
-            return self._copy_in(other, prefix, {name: bindings[name] for name in wanted}, wanted)
+            return copy_in(self, other, prefix, {name: bindings[name] for name in wanted}, wanted)
         except BaseException:
             self.values, self.steps, self.updates, self.constraints = kept
             raise
@@ -567,63 +384,6 @@ class Pipeline:
         while any(name.startswith(f"{stem}_{n}.") for name in taken):
             n += 1
         return f"{stem}_{n}"
-
-    def _copy_in(self, other: Pipeline, prefix: str, bindings: dict[str, Any], wanted: dict[str, Value]) -> Any:
-        env: dict[str, Any] = {}
-        new: dict[int, Value] = {}
-        constraints: list[tuple[int | Size, int | Size, str]] = []
-        for name, value in wanted.items():
-            where = f"input {name!r} of {other.name!r}"
-            given = bindings[name]
-            if isinstance(given, Value):
-                if given.pipeline is not self:
-                    raise PipelineError(f"{where} is {given!r} of another pipeline; a value of {self.name!r} is needed")
-            elif value.dtype is None:
-                given = self._declare(f"{prefix}.{name}", None, (), "constant")
-                given.data = bindings[name]
-            else:
-                plain = isinstance(given, (bool, int, float))
-                given = self.constant(f"{prefix}.{name}", number(given, value.dtype, where) if plain else given)
-            no_function = given.dtype is None and given.kind == "constant" and not callable(given.data)
-            if given.dtype != value.dtype or no_function:
-                raise DTypeMismatch(f"{where} is {value.dtype or 'a function'}, but {given.name!r} is {given.dtype}")
-            new[id(value)] = given
-        for found in ([], constraints):  # as in _check_operands: the first round learns names, the second checks them
-            for name, value in wanted.items():
-                _match(value.shape, new[id(value)].shape, env, f"input {name!r} of {other.name!r}", found)
-        unknown = {n for value in other.values.values() for x in value.shape for n in names(x)} - env.keys()
-        if unknown:
-            raise PipelineError(
-                f"sizes {', '.join(sorted(unknown))} of {other.name!r} cannot be told from its inputs' shapes here"
-            )
-        for value in other.values.values():
-            if value.kind in ("constant", "state", "buffer"):
-                copy = self._declare(
-                    f"{prefix}.{value.name}",
-                    value.dtype,
-                    [substitute(x, env) for x in value.shape],
-                    value.kind,
-                    value.axes,
-                    value.quant,
-                )
-                copy.data = value.data
-                new[id(value)] = copy
-        for step in other.order():
-            operands = {slot: new[id(v)] for slot, v in step.inputs.items()}
-            operands |= {slot: new[id(v)] for slot, v in step.outputs.items() if id(v) in new}
-            written = self.add(step.kernel, step_name=f"{prefix}.{step.name}", **operands)
-            for value, copy in zip(
-                step.outputs.values(), written if isinstance(written, tuple) else (written,), strict=False
-            ):
-                copy.quant = value.quant
-                new[id(value)] = copy
-        for name, value in other.updates.items():
-            self.update(new[id(other.values[name])], new[id(value)])
-        self.constraints += constraints
-        for left, right, where in other.constraints:
-            self.constraints.append((substitute(left, env), substitute(right, env), f"{prefix}: {where}"))
-        results = {name: new[id(value)] for name, value in other.outputs.items()}
-        return next(iter(results.values())) if len(results) == 1 else results
 
     # Showing and keeping it --------------------------------------------------------------------------------------
 
@@ -663,65 +423,9 @@ class Pipeline:
         return load(path, functions)
 
 
-def _check_quant(quant: Any, dtype: DType | None, where: str) -> None:
-    """Raise unless quantization parameters speak of codes that this type holds."""
-    if not isinstance(quant, QuantParams):
-        raise QuantizationError(f"{where} has quant={quant!r}; a QuantParams is needed")
-    codes = dtypes.get(quant.dtype)
-    if dtype is not None and dtype not in (codes,) and dtype.numpy not in (codes.numpy, codes.code):
-        raise QuantizationError(
-            f"{where} is {dtype}, but its quantization is of {codes} codes; give QuantParams of {dtype}"
-        )
-
-
-def _origin(value: Value) -> tuple[str, str]:
-    return (value.producer[0].name, value.producer[1]) if value.producer else ("", value.name)
-
-
 def _asked(spec: ArgSpec) -> str:
     dtype = spec.dtype if isinstance(spec.dtype, str) else " or ".join(spec.dtype) if spec.dtype else "any type"
     return f"{dtype} {show(spec.shape)}" if spec.shape is not None else dtype  # type: ignore[arg-type]
-
-
-def number(given: bool | int | float, dtype: DType, where: str) -> np.ndarray[Any, Any]:
-    """A Python number as the type that `where` takes: exactly, but that a float is rounded to the type.
-
-    Raises DTypeMismatch for an integer out of range, a fraction or NaN for an integer type, and a float too large.
-    """
-    if dtype.kind in ("uint", "int", "bool"):
-        if given != given or given in (float("inf"), float("-inf")) or int(given) != given:
-            raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}), not {given!r}")
-        if not dtype.min <= given <= dtype.max:
-            raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}), not {given!r}")
-        return np.asarray(int(given), dtype.numpy)
-    try:
-        exact = np.float64(given)
-    except OverflowError:
-        raise DTypeMismatch(f"{where} takes {dtype}; {given!r} is too large for it") from None
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        found = np.asarray(exact).astype(dtype.numpy)
-        if np.isfinite(exact) and not np.isfinite(found.astype(np.float64)):
-            raise DTypeMismatch(f"{where} takes {dtype} ({dtype.min} to {dtype.max}); {given!r} is too large for it")
-    return found
-
-
-def initial_of(given: Any, dtype: DType, shape: Shape, where: str) -> np.ndarray[Any, Any]:
-    """A read-only copy of what a state starts as: a number, or an array of its type that broadcasts to its shape."""
-    if isinstance(given, Buffer):
-        given = given.numpy()
-    data = number(given, dtype, where) if isinstance(given, (bool, int, float)) else np.array(given)
-    if data.dtype != dtype.numpy:
-        raise DTypeMismatch(f"{where} is {data.dtype}, but the state is {dtype}; cast it with .astype()")
-    stored = shape
-    if shape and isinstance(shape[-1], int):
-        stored = (*shape[:-1], -(-shape[-1] // dtype.per_byte))
-    fits = len(data.shape) <= len(shape) and all(
-        n == 1 or n == x or not isinstance(x, int) for n, x in zip(reversed(data.shape), reversed(stored), strict=False)
-    )
-    if not fits:
-        raise ShapeMismatch(f"{where} has shape {data.shape}, which does not broadcast to {show(stored)}")
-    data.setflags(write=False)
-    return data
 
 
 def _size_name(name: str) -> str:
@@ -729,51 +433,4 @@ def _size_name(name: str) -> str:
     return "rank_of_" + "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
 
 
-def _match(
-    asked: Iterable[Any],
-    found: Shape,
-    env: dict[str, Any] | None,
-    where: str,
-    constraints: list[tuple[int | Size, int | Size, str]],
-) -> None:
-    """Unify the sizes that a slot asks for with those of the value there; `env` gathers the slot's names.
-
-    With env None the names on both sides are the pipeline's own, and sizes are only compared.
-    """
-    wanted = tuple(asked)
-    if wanted and wanted[0] == "...":
-        wanted = wanted[1:]
-        if len(found) < len(wanted):
-            raise ShapeMismatch(f"{where} has shape {show(found)}; at least {len(wanted)} dimensions are needed")
-        lead, found = found[: len(found) - len(wanted)], found[len(found) - len(wanted) :]
-        if env is not None and env.setdefault("...", lead) != lead:
-            raise ShapeMismatch(f"{where} has leading sizes {show(lead)}; the others have {show(env['...'])}")
-    if len(wanted) != len(found):
-        raise ShapeMismatch(f"{where} has rank {len(found)}, shape {show(found)}; {show(wanted)} is asked for")
-    for axis, (want, have) in enumerate(zip(wanted, found, strict=False)):
-        if env is not None and isinstance(want, Size):
-            unknown = names(want) - env.keys()
-            if len(unknown) == 1:
-                _learn(want, have, unknown.pop(), env, where, axis)
-            if names(want) - env.keys():
-                continue
-            want = substitute(want, env)
-        if want == have:
-            continue
-        if isinstance(want, int) and isinstance(have, int):
-            raise ShapeMismatch(f"{where} has shape {show(found)}: axis {axis} is {have}, but {want} is asked for")
-        constraints.append((want, have, f"{where}, axis {axis}"))
-
-
-def _learn(want: Size, have: int | Size, name: str, env: dict[str, Any], where: str, axis: int) -> None:
-    """Enter into `env` what `name` is, where `want` is a line in it. Whether it divides is checked by the caller."""
-    line = linear(want, name, env)
-    if line is None or not isinstance(line[0], int) or line[0] < 1:
-        return
-    value = floordiv(have + line[1] * -1, line[0])
-    if isinstance(value, int) and value < 0:
-        raise ShapeMismatch(f"{where}: axis {axis} is {have}, but {want} is asked for, and no size {name!r} gives that")
-    env[name] = value
-
-
-__all__ = ["Edge", "Pipeline", "Step", "Value"]
+__all__ = ["Edge", "Pipeline", "Step", "Value", "initial_of", "number"]
