@@ -34,6 +34,7 @@ _MODULES = {
     "eager": "executors.eager",
     "errors": "primitives.errors",
     "factory": "kernels.factory",
+    "gguf": "frontends.gguf",
     "ops": "kernels.ops",
 }
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from .executors import TilingExecutor as TilingExecutor
     from .executors import debug as debug
     from .executors import eager as eager
+    from .frontends import gguf as gguf
     from .kernels import factory as factory
     from .kernels import ops as ops
     from .primitives import (
