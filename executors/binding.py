@@ -13,16 +13,18 @@ from ..kernels import factory, forge
 from ..kernels.entry import OperandType
 from ..primitives import dtypes
 from ..primitives.arena import BufferId, plan_offsets
-from ..primitives.errors import PipelineError
+from ..primitives.errors import ArgumentError, PipelineError
 from ..primitives.kernel import index_space
 from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
+from ..primitives.sizes import evaluate
 from . import inputs as doors
 from .chaining import Chain, find_chains
 from .cutting import SMALL, Cut, cut
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
 from .tiles import choose, extents, named
+from .tuned import STAGE, Tiles
 from .verify import verify
 
 Array = np.ndarray[Any, Any]
@@ -83,6 +85,7 @@ class Binder:
         facts: Mapping[str, Any],
         tile: Mapping[str, Any] | None = None,
         chain: bool = True,
+        tiles: Tiles | None = None,
     ) -> None:
         self.chain = chain
         self.pipe = pipe
@@ -90,6 +93,7 @@ class Binder:
         self.threads = threads
         self.facts = dict(facts)
         self.tile = dict(tile or {})
+        self.tiles = tiles or Tiles()
         self.order = pipe.order()
         self.values = {v.name: v for v in [*pipe.values.values(), *(v for s in self.order for v in s.outputs.values())]}
         self.handles = {name: BufferId(n) for n, name in enumerate(self.values)}
@@ -187,6 +191,13 @@ class Binder:
         kept = self.outputs | {id(v) for v in self.pipe.updates.values()}
         nbytes = {name: request[0] for name, request in requests.items()}
         found = find_chains(self.order, kept, shapes, nbytes, self.threads, self.tile)
+        staged = {step.name for chain in found.values() for step in chain.steps}
+        for name, tile in self.tile.items():
+            if tile.get(STAGE) and name not in staged and any(tile is given for given in self.tiles.given.values()):
+                raise ArgumentError(
+                    f"tile= asks for {STAGE}={tile[STAGE]} at step {name!r}, which is in no stage: its neighbours do not "
+                    f"follow one axis with it, or what passes between them is needed in full"
+                )
         return {n: chain for n, chain in found.items() if n not in separate}
 
     def _lay_chain(
@@ -333,10 +344,14 @@ class Binder:
             "ranks": tuple(o.ndim for o in swept),
         }
         variant, implementation = choose(kernel, self.backend, facts)
-        params, leading = tuple(variant.tile_params.values()), len(swept)
+        tile = self._tile_of(step, variant, kernel, facts["dtypes"], env)
+        params: tuple[int, ...] = ()
+        leading = len(swept)
         if isinstance(implementation, factory.WithParams):
             params, leading = tuple(implementation.params(*swept)), leading - implementation.trailing
             implementation = implementation.tile
+        else:
+            params = variant.params(tile)
         if isinstance(implementation, factory.Whole) or forge.jit_disabled() or not _compilable(implementation):
             laid.python = f"runs {variant.name}/{variant.variant} of {variant.backend} in Python"
             return
@@ -347,11 +362,20 @@ class Binder:
         compiled = forge.entry(implementation, len(sizes), types, len(params))
         words = [[o.base, o.offset, *o.shape, *o.strides] for o in swept]
         block = np.array([*itertools.chain(*words[:leading], params, *words[leading:])], np.int64)
-        how = cut(kernel, sizes, swept, self.threads, self.tile.get(step.name))
+        axes = {name: n for name, n in tile.items() if name not in variant.tile_params and name != STAGE}
+        how = cut(kernel, sizes, swept, self.threads, axes)
         laid.cuts.append(how)
         laid.cost += how.cost
         if how.ranges.shape[0]:
             laid.stages.append(Stage(len(how.ranges), (Row(compiled.address, block, how.ranges, step.name, compiled),)))
+
+    def _tile_of(
+        self, step: Step, variant: factory.Variant, kernel: Any, types: tuple[str, ...], env: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        if step.name in self.tile:
+            return self.tile[step.name]
+        sizes = {name: evaluate(x, env) for name, x in step.sizes.items() if name != "..."}
+        return self.tiles.of([step.name], variant, kernel, types, sizes)
 
     def _parts(self, laid: list[Laid]) -> list[Program | Step]:
         parts: list[Program | Step] = []

@@ -264,9 +264,7 @@ class Bound:
                 kernel, backend, {**facts_of(kernel, present), "isa": self.plan.executor.isa}
             )
             ranges = extents(kernel, step.sizes, env)
-            raise_status(
-                step.name, kernel, run_whole(implementation, present, ranges, tuple(variant.tile_params.values()))
-            )
+            raise_status(step.name, kernel, run_whole(implementation, present, ranges, variant.params({})))
 
         ctx = ExecContext(sweep)
         slots: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..primitives.kernel import ArgSpec, Axis, index_space
 from ..primitives.pipeline import Step, Value
 from ..primitives.sizes import ceildiv
+from .tuned import STAGE
 
 L2 = 512 * 1024  # bytes that the intermediates of one tile may fill
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
@@ -48,9 +49,15 @@ def find_chains(
 
     kept    ids of values that must exist in full (outputs, what updates a state)
     nbytes  bytes of each intermediate
-    fixed   steps with a tile of the user's, which stay by themselves
+    fixed   {step: tile}: a step whose axes are cut as somebody asked stays by itself; `stage` is asked of the whole chain
     """
-    large = [n for n, step in enumerate(order) if any(nbytes.get(v.name, 0) >= WORTH for v in step.outputs.values())]
+    asked = {step.name: fixed[step.name][STAGE] for step in order if STAGE in fixed.get(step.name, {})}
+    apart = {step.name for step in order if _cut_alone(step, fixed.get(step.name, {}))}
+    large = [
+        n
+        for n, step in enumerate(order)
+        if asked.get(step.name) or any(nbytes.get(v.name, 0) >= WORTH for v in step.outputs.values())
+    ]
     if not large:
         return {}
     readers: dict[int, set[int]] = {}
@@ -60,8 +67,11 @@ def find_chains(
     found: dict[int, Chain] = {}
     start = 0
     while start <= large[-1]:
-        chain = _longest(order, start, fixed, shapes)
-        chosen = _worth(chain, start, order, readers, kept, shapes, nbytes, threads) if len(chain) > 1 else None
+        chain = _longest(order, start, apart, shapes)
+        chosen = None
+        if len(chain) > 1:
+            rows = next((asked[step.name] for step, _ in chain if step.name in asked), 0)
+            chosen = _worth(chain, start, order, readers, kept, shapes, nbytes, threads, rows)
         if chosen is not None:
             found[start] = chosen
             start += len(chosen.steps)
@@ -71,12 +81,12 @@ def find_chains(
 
 
 def _longest(
-    order: Sequence[Step], start: int, fixed: Mapping[str, Mapping[str, int]], shapes: Mapping[str, tuple[int, ...]]
+    order: Sequence[Step], start: int, apart: set[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[Step, str]]:
     """The longest run from `start` on: [(step, axis)]."""
     first = order[start]
     space = index_space(first.kernel)
-    if space is None or first.name in fixed:
+    if space is None or first.name in apart:
         return []
     for axis in space.axes:
         cut = _cuts(first, axis.name)
@@ -89,7 +99,7 @@ def _longest(
     extent = _extent(first, axis.name, shapes)
     for step in order[start + 1 : start + MOST_STEPS]:
         follows = _following(step, where)
-        if follows is None or step.name in fixed or _extent(step, follows, shapes) != extent:
+        if follows is None or step.name in apart or _extent(step, follows, shapes) != extent:
             break
         cut = _cuts(step, follows)
         if not cut:
@@ -97,6 +107,12 @@ def _longest(
         chain.append((step, follows))
         where.update(cut)
     return chain
+
+
+def _cut_alone(step: Step, tile: Mapping[str, int]) -> bool:
+    """Whether a step's tile keeps it out of every stage: it cuts an axis by itself, or says so."""
+    space = index_space(step.kernel)
+    return tile.get(STAGE) == 0 or (space is not None and any(axis.name in tile for axis in space.axes))
 
 
 def _axis(step: Step, name: str) -> Axis | None:
@@ -158,10 +174,11 @@ def _worth(
     shapes: Mapping[str, tuple[int, ...]],
     nbytes: Mapping[str, int],
     threads: int,
+    asked: int,
 ) -> Chain | None:
-    """The chain with its tile, shortened to where it pays; None where it does not."""
+    """The chain with its tile, shortened to where it pays; None where it does not. asked: rows of its tile, 0 for any."""
     size = _extent(chain[0][0], chain[0][1], shapes)
-    if size < max(2, threads) * LEAST_ROWS:
+    if size < max(2, threads) * LEAST_ROWS and not asked:
         return None
     inside = range(start, start + len(chain))
     held: dict[str, int] = {}
@@ -172,7 +189,7 @@ def _worth(
                 continue
             if value.name in nbytes:
                 held[value.name] = next(d for d, f in dimensions(spec, value) if f == axis)
-    if not held or max(nbytes[name] for name in held) < WORTH:
+    if not held or (max(nbytes[name] for name in held) < WORTH and not asked):
         return None
     a_row = sum(nbytes[name] for name in held) / size
     multiple = 1
@@ -182,5 +199,5 @@ def _worth(
         multiple = max(multiple, found.multiple)
     rows = max(LEAST_ROWS, int(L2 / max(a_row, 1)))
     tiles = int(ceildiv(max(threads, int(ceildiv(size, rows))), threads)) * threads
-    tile = int(ceildiv(ceildiv(size, tiles), multiple)) * multiple
+    tile = int(ceildiv(asked or ceildiv(size, tiles), multiple)) * multiple
     return Chain(tuple(s for s, _ in chain), tuple(a for _, a in chain), held, size, min(tile, size))

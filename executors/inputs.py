@@ -19,6 +19,7 @@ from ..primitives.errors import (
     PipelineError,
     ShapeMismatch,
     SizeError,
+    TileworkError,
 )
 from ..primitives.memory import address_of, aligned_bytes, alignment_of
 from ..primitives.pipeline import Pipeline, Step, Value, number
@@ -147,6 +148,15 @@ def learn_sizes(pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]]) -> dict[s
         raise SizeError(f"sizes {', '.join(sorted(unknown))} cannot be told from the inputs' shapes")
     pipe.check_sizes(env)
     return env
+
+
+def sizes_so_far(pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Those run-time sizes that the shapes of some inputs tell; nothing is checked, and what contradicts tells nothing."""
+    known = wanted(pipe)
+    try:
+        return learn_sizes(pipe, {name: shape for name, shape in shapes.items() if name in known})
+    except TileworkError:
+        return {}
 
 
 def logical_shape(value: Value, array: Any) -> tuple[int, ...]:

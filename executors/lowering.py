@@ -6,7 +6,7 @@ kernel is made of on a backend, is asked of the factory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..primitives.errors import KernelNotFound
 from ..primitives.memory import aligned_bytes
 from ..primitives.pipeline import Pipeline, Step, Value
 from .single_thread import SingleThreadExecutor
+from .tuned import Tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -49,16 +50,16 @@ def lower(
     backend: str,
     fuse: bool = True,
     tap: Iterable[str] = (),
-    tile: Mapping[str, Mapping[str, int]] | None = None,
+    tiles: Tiles | None = None,
     **facts: Any,
 ) -> Lowered:
     """Fuse, expand and fold.
 
     tap     names of values that must exist on their own; nothing is fused across them
-    tile    {step: {name: size}}, which a builder may ask for as `tile`
+    tiles   the tile of each step, which a builder may ask for as `tile`
     facts   more that a builder may ask for (isa=..., tile=...)
     """
-    return _Lowering(pipe, backend, fuse, set(tap), facts, tile or {}).run()
+    return _Lowering(pipe, backend, fuse, set(tap), facts, tiles or Tiles()).run()
 
 
 class _Lowering:
@@ -69,13 +70,13 @@ class _Lowering:
         fuse: bool,
         tap: set[str],
         facts: dict[str, Any],
-        tile: Mapping[str, Mapping[str, int]],
+        tiles: Tiles,
     ) -> None:
         self.source = pipe
         self.backend = backend
         self.fuse = fuse
         self.facts = facts
-        self.tile = tile
+        self.tiles = tiles
         self.target = Pipeline(pipe.name)
         self.result = Lowered(self.target)
         self.new: dict[int, Value] = {}
@@ -171,7 +172,7 @@ class _Lowering:
     def _about(self, step: str, kernel: Any, operands: dict[str, Value]) -> dict[str, Any]:
         return {
             **self.facts,
-            "tile": dict(self.tile.get(step, {})),
+            "tile": dict(self.tiles.given.get(step, {})),
             "kernel": kernel,
             "operands": operands,
             "dtypes": tuple(v.dtype.name if v.dtype is not None else "function" for v in operands.values()),
@@ -197,6 +198,8 @@ class _Lowering:
         self, kernel: Any, operands: dict[str, Value], variant: factory.Variant, steps: list[Step], written: list[Value]
     ) -> None:
         about = self._about(steps[0].name, kernel, operands)
+        names = [step.name for step in steps]
+        about["tile"] = dict(self.tiles.of(names, variant, kernel, about["dtypes"], steps[0].sizes))
         made = variant.make({**about, "name": kernel.name})
         assert isinstance(made, factory.Expand)
         before = len(self.target.steps)

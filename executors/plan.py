@@ -21,6 +21,7 @@ from .locks import Lock
 from .lowering import Lowered, lower
 from .profile import Profile, profile
 from .report import explain
+from .tuned import Tiles
 
 if TYPE_CHECKING:
     from .tiling import TilingExecutor
@@ -33,13 +34,27 @@ BINDINGS = 16  # sets of sizes that a plan keeps laid out
 class TilingPlan:
     """A pipeline made ready. Immutable but for its states; threads may share it, and each run has its own memory."""
 
-    def __init__(self, pipe: Pipeline, executor: TilingExecutor, tap: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        pipe: Pipeline,
+        executor: TilingExecutor,
+        tap: Iterable[str] = (),
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         pipe.validate()
         self.pipe = pipe
         self.executor = executor
         self.tap = tuple(tap)
         source, self.folded = folded(pipe) if executor.numerics == "folded" and not self.tap else (pipe, ())
-        self.lowered: Lowered = lower(source, executor.backend, executor.fuse, tap, executor.tile, isa=executor.isa)
+        self.tiles = Tiles(
+            executor.tile,
+            backend=executor.backend,
+            isa=executor.isa,
+            threads=executor.threads,
+            sizes=sizes,
+            look=executor.tuned,
+        )
+        self.lowered: Lowered = lower(source, executor.backend, executor.fuse, tap, self.tiles, isa=executor.isa)
         for name in self.tap:
             if name in pipe.outputs:
                 continue
@@ -53,6 +68,7 @@ class TilingPlan:
             {"isa": executor.isa},
             self._tiles(),
             executor.chain,
+            self.tiles,
         )
         self.state: dict[str, Array] = {}
         self._wanted = doors.wanted(pipe)
@@ -76,7 +92,7 @@ class TilingPlan:
         for name in self.executor.tile:
             if name not in runs:
                 raise ArgumentError(f"tile= names step {name!r}; the plan has {', '.join(sorted(runs))}")
-        return {runs[name]: tile for name, tile in self.executor.tile.items()}
+        return {runs[name]: tile for name, tile in {**self.tiles.found, **self.tiles.given}.items()}
 
     # Running -----------------------------------------------------------------------------------------------------
 
@@ -96,7 +112,7 @@ class TilingPlan:
         if tap:
             with self._lock:
                 if tap not in self._tapped:
-                    self._tapped[tap] = TilingPlan(self.pipe, self.executor, tap)
+                    self._tapped[tap] = TilingPlan(self.pipe, self.executor, tap, self.tiles.sizes)
             return self._tapped[tap].run(inputs, out, self.state if state is None else state)
         given = {} if inputs is None else inputs
         if type(given) is not dict:

@@ -26,6 +26,7 @@ def explain(plan: TilingPlan) -> str:
         lines.append(
             f"  {title}{fused}\n    runs as {became}" + (f" [{note.implementation}]" if note.implementation else "")
         )
+        lines += [f"    tile {plan.tiles.notes[name]}" for name in note.steps if name in plan.tiles.notes]
         if note.not_fused:
             lines.append(f"    not fused further: {note.not_fused}")
     lines += ["", f"constants: {lowered.constant_bytes} bytes, packed where a kernel wants them packed"]

@@ -319,7 +319,7 @@ class SingleThreadPlan:
             self._implementations[key] = choose(kernel, self.executor.backend, facts, self.executor.variant)
         variant, implementation = self._implementations[key]
         ranges = extents(kernel, step.sizes, memory.binding.env)
-        status = run_whole(implementation, present, ranges, tuple(variant.tile_params.values()))
+        status = run_whole(implementation, present, ranges, variant.params({}))
         raise_status(step.name, kernel, status)
 
 

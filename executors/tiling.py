@@ -35,9 +35,11 @@ class TilingExecutor:
     chain     whether neighbouring steps may run tile by tile, so that what passes between them is a tile
     isa       an instruction set level instead of the best one present
     tile      {step: {axis: size}}: tiles of a fixed size, to see what they do. Axes of the step's index space say what
-              one thread takes at a time; a GEMM also takes mr and nr (registers), mc and kc (cache blocks)
-
+              one thread takes at a time; a GEMM also takes mr and nr (registers), mc and kc (cache blocks), and
+              every step `stage`: how many rows a stage of several steps takes at a time, 0 for none
     numerics  "exact"; or "folded": two scales may become one, which changes some codes by one (`plan.difference` counts)
+    tuned     whether steps without a tile= take the one that `tilework bench sweep --save` found here, if there is one.
+              Which fits is known when the plan is made: run-time sizes count where `compile` is given shapes
 
     Results are the same to the bit for every choice of these but numerics.
     """
@@ -52,6 +54,7 @@ class TilingExecutor:
         isa: str | None = None,
         tile: Mapping[str, Mapping[str, int]] | None = None,
         numerics: str = "exact",
+        tuned: bool = True,
     ) -> None:
         if numerics not in ("exact", "folded"):
             raise ArgumentError(f"numerics={numerics!r}; 'exact' or 'folded'")
@@ -63,6 +66,7 @@ class TilingExecutor:
         self.chain = chain
         self.isa = isa
         self.numerics = numerics
+        self.tuned = tuned
         self.tile = {step: dict(t) for step, t in (tile or {}).items()}
 
     def __repr__(self) -> str:
@@ -73,7 +77,7 @@ class TilingExecutor:
 
     def compile(self, pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]] | None = None) -> TilingPlan:
         """A plan. Constants are folded and packed now; `shapes` also lays it out for these sizes now."""
-        plan = TilingPlan(pipe, self)
+        plan = TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes or {}))
         if shapes is not None:
             known = doors.wanted(pipe)
             for name in shapes:
@@ -86,7 +90,8 @@ class TilingExecutor:
         self, pipe: Pipeline, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Any] | None = None
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
-        return self.compile(pipe).run(inputs, out=out)
+        shapes = {name: x.shape for name, x in (inputs or {}).items() if isinstance(x, np.ndarray)}
+        return TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes)).run(inputs, out=out)
 
 
 __all__ = ["TilingExecutor", "TilingPlan", "default_threads"]

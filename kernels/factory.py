@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..primitives.errors import KernelNotFound, PipelineError
+from ..primitives.errors import KernelNotFound
+from .facts import wanted
+from .tileparams import Work, values_of
 
 Requirement = Callable[..., "str | bool | None"]
 
@@ -62,11 +63,12 @@ class Variant:
     requires: tuple[Requirement, ...] = ()
     priority: int = 0
     tile_params: Mapping[str, Any] = field(default_factory=dict)
+    tile_model: Callable[..., Work] | None = None
 
     def refuses(self, facts: Mapping[str, Any]) -> str | None:
         """Why this variant cannot serve, or None. A requirement returns False or a reason to refuse."""
         for requirement in self.requires:
-            answer = requirement(**_wanted(requirement, facts))
+            answer = requirement(**wanted(requirement, facts))
             if answer is False:
                 return f"{getattr(requirement, '__name__', requirement)} does not hold"
             if isinstance(answer, str):
@@ -75,7 +77,15 @@ class Variant:
 
     def make(self, facts: Mapping[str, Any]) -> Any:
         """What `build` returns: a tile function, a Native description, or a Whole."""
-        return self.build(**_wanted(self.build, facts))
+        return self.build(**wanted(self.build, facts))
+
+    def params(self, tile: Mapping[str, int]) -> tuple[int, ...]:
+        """The integers that follow the operands of the tile function, where it says them by `tile_params` alone."""
+        return values_of(self.tile_params, tile, self.name)
+
+    def work(self, facts: Mapping[str, Any]) -> Work | None:
+        """What the tile in `facts` makes it do; None where it has no model. Raises ArgumentError for one that cannot be."""
+        return None if self.tile_model is None else self.tile_model(**wanted(self.tile_model, facts))
 
 
 _variants: dict[tuple[str, str], list[Variant]] = {}
@@ -90,19 +100,23 @@ def register(
     requires: Requirement | Sequence[Requirement] = (),
     priority: int = 0,
     tile_params: Mapping[str, Any] | None = None,
+    tile_model: Callable[..., Work] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator for a builder.
 
     name         the kernel's name, or the part before a "_" that a whole family shares ("gemm" serves "gemm_u8s8s32")
     requires     callables that take any of the facts `kernel`, `dtypes`, `ranks`, `isa`; False or a text refuses
-    tile_params  names and default values of the integers that follow the operands in a tile function
+    tile_params  what may be tuned: {name: TileParam, or its default}. Of a tile function, the integers that follow its
+                 operands, in this order; of an expansion, what its builder reads from the fact `tile`
+    tile_model   a function of any of the facts `kernel`, `sizes`, `tile`, `isa`, `dtypes`: the Work of a tile;
+                 ArgumentError where such a tile cannot run
 
     The builder takes any of the same facts by name. Registering a variant again replaces it.
     """
     needs = (requires,) if callable(requires) else tuple(requires)
 
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
-        found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}))
+        found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}), tile_model)
         known = _variants.setdefault((name, backend), [])
         known[:] = [v for v in known if v.variant != variant] + [found]
         return build
@@ -164,21 +178,6 @@ def _load(backend: str) -> None:
     home = f"{__package__}.{backend}"
     if backend.isidentifier() and importlib.util.find_spec(home) is not None:
         importlib.import_module(home)
-
-
-def _wanted(function: Callable[..., Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Those facts that the function's parameters name."""
-    chosen = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            return dict(facts)
-        if name in facts:
-            chosen[name] = facts[name]
-        elif parameter.default is parameter.empty:
-            raise PipelineError(
-                f"{getattr(function, '__name__', function)} asks for {name!r}; a builder may ask for {', '.join(facts)}"
-            )
-    return chosen
 
 
 def _miss(name: str, backend: str, refused: list[str]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ...primitives import dtypes
-from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Value
 from ..chain import Chain
 from ..elementwise import Add, AddQuantized, Clip, Relu
@@ -27,7 +26,8 @@ from ..requantize import Requantize
 from . import isa, packing
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
 from .finish import Finish
-from .gemm_steps import MOST_COLUMNS, ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .gemm_steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .gemm_tiles import TILES, given_tile, work
 from .user_finish import Stage, UserFinish, refuses, user_finish
 
 
@@ -235,30 +235,19 @@ def takes(kernel: Any, operands: Mapping[str, Any]) -> str | None:
     return gather(kernel, operands)[2]
 
 
-@register("expand.gemm", backend="cpu", variant="microkernel", requires=(compiled, takes))
-@register("expand.fused_gemm", backend="cpu", variant="microkernel", requires=(compiled, takes))
+@register(
+    "expand.gemm", backend="cpu", variant="microkernel", requires=(compiled, takes), tile_params=TILES, tile_model=work
+)
+@register(
+    "expand.fused_gemm",
+    backend="cpu",
+    variant="microkernel",
+    requires=(compiled, takes),
+    tile_params=TILES,
+    tile_model=work,
+)
 def build(isa: str | None = None, tile: Mapping[str, int] | None = None) -> Expand:
     return Expand(lambda pipe, kernel, operands: expand(pipe, kernel, operands, isa, tile or {}))
-
-
-def given_tile(level: isa.Level, tile: Mapping[str, int]) -> dict[str, Any]:
-    """The Engine's fields for tile=; raises ArgumentError for tiles that no micro-kernel has."""
-    found: dict[str, Any] = {}
-    for name in ("mr", "mc", "kc"):
-        if name in tile and tile[name] < 1:
-            raise ArgumentError(f"tile {name}={tile[name]}: a positive integer is needed")
-    if "mr" in tile or "nr" in tile:
-        rows, columns = tile.get("mr", 4), tile.get("nr", level.lanes * 2)
-        if columns % level.lanes or not 1 <= columns // level.lanes <= 4 or MOST_COLUMNS % columns:
-            widths = [level.lanes * n for n in (1, 2, 4) if MOST_COLUMNS % (level.lanes * n) == 0]
-            raise ArgumentError(f"tile nr={columns}: on {level.name} one of {', '.join(map(str, widths))} works")
-        if not 1 <= rows <= 20 or rows * (columns // level.lanes) > level.registers:
-            raise ArgumentError(
-                f"tile {rows} x {columns} needs {rows * (columns // level.lanes)} registers for sums; "
-                f"{level.name} has {level.registers}"
-            )
-        found["tile"] = (rows, columns // level.lanes)
-    return found | {name: tile[name] for name in ("mc", "kc") if name in tile}
 
 
 def expand(

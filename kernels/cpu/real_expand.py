@@ -23,8 +23,9 @@ from ..quantize import Quantize
 from . import isa as levels
 from . import packing
 from .epilogue import CONSTANTS_SIZE
-from .gemm_expand import _constant, _fixed, _one, _per_column, _size_of, given_tile
+from .gemm_expand import _constant, _fixed, _one, _per_column, _size_of
 from .gemm_steps import Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .gemm_tiles import TILES, given_tile, work
 from .real_epilogue import CONSTANTS, After
 from .real_finish import RealFinish
 from .user_finish import Stage, UserFinish, refuses, user_finish
@@ -157,8 +158,10 @@ def takes(kernel: Any, operands: Mapping[str, Any]) -> str | None:
     return gather(kernel, operands)[2]
 
 
-@register("expand.gemm", backend="cpu", variant="real", requires=(compiled, takes))
-@register("expand.fused_gemm", backend="cpu", variant="real", requires=(compiled, takes))
+@register("expand.gemm", backend="cpu", variant="real", requires=(compiled, takes), tile_params=TILES, tile_model=work)
+@register(
+    "expand.fused_gemm", backend="cpu", variant="real", requires=(compiled, takes), tile_params=TILES, tile_model=work
+)
 def build(isa: str | None = None, tile: Mapping[str, int] | None = None) -> Expand:
     return Expand(lambda pipe, kernel, operands: expand(pipe, kernel, operands, isa, tile or {}))
 
