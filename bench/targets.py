@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import runpy
 import sys
+import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 
 import tilework as tw
 from tilework.executors import inputs as doors
-from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError, Unsupported
+from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError, TileworkError, Unsupported
 from tilework.primitives.pipeline import Value
 from tilework.primitives.sizes import evaluate_shape, names, solve
 
@@ -49,10 +50,10 @@ def load_from_script(path: Path, name: str) -> tw.Pipeline:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the script prints is no part of our output
-            scope = runpy.run_path(str(path), run_name=path.stem)
+            scope = _said(path, lambda: runpy.run_path(str(path), run_name=path.stem))
             found = scope.get(name)
             if callable(found):
-                found = found()
+                found = _said(path, found)
     finally:
         sys.path.pop(0)
     if not isinstance(found, tw.Pipeline):
@@ -60,6 +61,20 @@ def load_from_script(path: Path, name: str) -> tw.Pipeline:
         what = f"is {type(found).__name__}" if name in scope else "does not exist"
         raise ArgumentError(f"{name!r} in {path} {what}; a Pipeline or a function that makes one is needed ({known})")
     return found
+
+
+def _said(path: Path, run: Callable[[], Any]) -> Any:
+    """Run a user's code; what it raises becomes one line that says where, unless the library raised it."""
+    try:
+        return run()
+    except TileworkError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        if isinstance(error, SyntaxError):
+            where = f"{path}, line {error.lineno}"
+        raise ArgumentError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def lowered(pipe: tw.Pipeline) -> Any:
@@ -112,6 +127,10 @@ def learn_sizes(pipe: tw.Pipeline, arrays: Mapping[str, Any], sizes: Mapping[str
             raise ArgumentError(f"--size {name}={text} is not a whole number")
         env[name] = int(text)
     wanted = doors.wanted(pipe)
+    known = sorted({n for value in pipe.values.values() for size in value.shape for n in names(size)})
+    for name in sizes:
+        if name not in known:
+            raise ArgumentError(f"--size {name}: there is no such size; there is {', '.join(known) or 'none'}")
     for name, array in arrays.items():
         if name not in wanted:
             raise ArgumentError(f"there is no input {name!r}; there is {', '.join(wanted) or 'none'}")

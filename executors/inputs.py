@@ -290,10 +290,26 @@ def fresh(shape: tuple[int, ...], dtype: DType, align: int = 1) -> Array:
 
 
 def arrays_of(out: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The caller's outputs, where they are Buffers the arrays on their memory."""
-    if out is None or not any(isinstance(given, Buffer) for given in out.values()):
+    """The caller's outputs, where they are Buffers or tensors of other libraries the arrays on their memory."""
+    if out is None or all(type(given) is np.ndarray for given in as_mapping(out, "out").values()):
         return out
-    return {name: given.view_mut() if isinstance(given, Buffer) else given for name, given in out.items()}
+    return {name: _writable(name, given) for name, given in out.items()}
+
+
+def _writable(name: str, given: Any) -> Any:
+    """The array on the memory of a Buffer or of another library's tensor; anything else as it is."""
+    if isinstance(given, np.ndarray):
+        return given
+    if isinstance(given, Buffer):
+        return given.view_mut()
+    if not (hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__")):
+        raise ArgumentError(
+            f"out[{name!r}] is {type(given).__name__}; a NumPy array or a Buffer is needed, or what speaks DLPack"
+        )
+    buffer = Buffer.from_array(given)
+    if buffer.copied:
+        raise BufferAccessError(f"out[{name!r}] is {type(given).__name__}, whose memory is not reached without a copy")
+    return buffer.view_mut()
 
 
 def alignments(order: Iterable[Step]) -> dict[str, int]:

@@ -6,7 +6,7 @@ kernel is made of on a backend, is asked of the factory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,17 +49,17 @@ def lower(
     pipe: Pipeline,
     backend: str,
     fuse: bool = True,
-    tap: Iterable[str] = (),
+    tap: Mapping[str, str] | None = None,
     tiles: Tiles | None = None,
     **facts: Any,
 ) -> Lowered:
     """Fuse, expand and fold.
 
-    tap     names of values that must exist on their own; nothing is fused across them
+    tap     {output: name of a value} to add; nothing is fused across such a value
     tiles   the tile of each step, which a builder may ask for as `tile`
     facts   more that a builder may ask for (isa=..., tile=...)
     """
-    return _Lowering(pipe, backend, fuse, set(tap), facts, tiles or Tiles()).run()
+    return _Lowering(pipe, backend, fuse, dict(tap or {}), facts, tiles or Tiles()).run()
 
 
 class _Lowering:
@@ -68,13 +68,14 @@ class _Lowering:
         pipe: Pipeline,
         backend: str,
         fuse: bool,
-        tap: set[str],
+        tap: Mapping[str, str],
         facts: dict[str, Any],
         tiles: Tiles,
     ) -> None:
         self.source = pipe
         self.backend = backend
         self.fuse = fuse
+        self.tap = tap
         self.facts = facts
         self.tiles = tiles
         self.target = Pipeline(pipe.name)
@@ -85,7 +86,7 @@ class _Lowering:
         for step in self.order:
             for slot, value in step.inputs.items():
                 self.readers.setdefault(id(value), []).append((step, slot))
-        kept = [*pipe.outputs.values(), *pipe.updates.values(), *(v for v in self._all() if v.name in tap)]
+        kept = [*pipe.outputs.values(), *pipe.updates.values(), *(v for v in self._all() if v.name in tap.values())]
         self.kept = {id(v) for v in kept}
 
     def _all(self) -> list[Value]:
@@ -113,6 +114,9 @@ class _Lowering:
             self.target.update(self.target.values[name], self.new[id(value)])
         self.target.constraints = list(self.source.constraints)
         self.result.values = {v.name: self.new[id(v)] for v in self._all() if id(v) in self.new}
+        for name, value_name in self.tap.items():
+            if name not in self.target.outputs:
+                self.target.output(name, self.result.values[value_name])
         self._drop_unread()
         return self.result
 

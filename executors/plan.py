@@ -11,7 +11,7 @@ import numpy as np
 
 from ..kernels.folding import folded
 from ..primitives.errors import ArgumentError
-from ..primitives.pipeline import Pipeline
+from ..primitives.pipeline import Pipeline, Value
 from . import inputs as doors
 from . import threads
 from .binding import Binder, Binding
@@ -31,6 +31,23 @@ Array = np.ndarray[Any, Any]
 BINDINGS = 16  # sets of sizes that a plan keeps laid out
 
 
+def _tapped(pipe: Pipeline, tap: Iterable[str]) -> dict[str, str]:
+    """{name as asked: value's name}. A value is named in full, or by its slot alone where no other value has that."""
+    known = [*pipe.values, *(v.name for step in pipe.steps for v in step.outputs.values())]
+    found = {}
+    for name in tap:
+        if name in known or name in pipe.outputs:
+            found[name] = pipe.outputs[name].name if name in pipe.outputs else name
+            continue
+        ends = [other for other in dict.fromkeys(known) if other.endswith(f".{name}")]
+        if len(ends) != 1:
+            results = [v.name for step in pipe.order() for v in step.outputs.values()]
+            several = f"; {name!r} may be {' or '.join(ends)}" if ends else ""
+            raise ArgumentError(f"there is no value {name!r} to tap; the steps write {', '.join(results)}{several}")
+        found[name] = ends[0]
+    return found
+
+
 class TilingPlan:
     """A pipeline made ready. Immutable but for its states; threads may share it, and each run has its own memory."""
 
@@ -44,7 +61,7 @@ class TilingPlan:
         pipe.validate()
         self.pipe = pipe
         self.executor = executor
-        self.tap = tuple(tap)
+        self.tap = _tapped(pipe, tap)
         source, self.folded = folded(pipe) if executor.numerics == "folded" and not self.tap else (pipe, ())
         self.tiles = Tiles(
             executor.tile,
@@ -54,13 +71,7 @@ class TilingPlan:
             sizes=sizes,
             look=executor.tuned,
         )
-        self.lowered: Lowered = lower(source, executor.backend, executor.fuse, tap, self.tiles, isa=executor.isa)
-        for name in self.tap:
-            if name in pipe.outputs:
-                continue
-            if name not in self.lowered.values:
-                raise ArgumentError(f"there is no value {name!r} to tap; there is {', '.join(self.lowered.values)}")
-            self.lowered.pipe.output(name, self.lowered.values[name])
+        self.lowered: Lowered = lower(source, executor.backend, executor.fuse, self.tap, self.tiles, isa=executor.isa)
         self.binder = Binder(
             self.lowered.pipe,
             executor.backend,
@@ -108,12 +119,13 @@ class TilingPlan:
         state   {state: array} to start from and to leave the new states in; without it, the plan's own
         tap     names of intermediate values to return as well; only what these cut is run unfused
         """
-        tap = (tap,) if isinstance(tap, str) else tuple(tap)
+        tap = (tap,) if isinstance(tap, (str, Value)) else tuple(tap)
         if tap:
+            names = tuple(t.name if isinstance(t, Value) else t for t in tap)
             with self._lock:
-                if tap not in self._tapped:
-                    self._tapped[tap] = TilingPlan(self.pipe, self.executor, tap, self.tiles.sizes)
-            return self._tapped[tap].run(inputs, out, self.state if state is None else state)
+                if names not in self._tapped:
+                    self._tapped[names] = TilingPlan(self.pipe, self.executor, names, self.tiles.sizes)
+            return self._tapped[names].run(inputs, out, self.state if state is None else state)
         given = {} if inputs is None else inputs
         if type(given) is not dict:
             given = doors.as_mapping(given, "inputs")
@@ -214,13 +226,21 @@ class TilingPlan:
         key = self._key(arrays)
         if strides:
             key = (key, tuple(sorted(strides.items())))
-        found = self._bindings.get(key)
+        found = self._kept(key)
         if found is not None:
             return found
         for name, array in arrays.items():
             if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
                 strides[name] = array.strides
         return self._bound(key, arrays, strides)
+
+    def _kept(self, key: Any) -> Bound | None:
+        """The binding of these sizes, which is now the last to be forgotten."""
+        try:
+            self._bindings.move_to_end(key)
+            return self._bindings[key]
+        except KeyError:  # never made, or another thread has just forgotten it
+            return None
 
     def _key(self, arrays: Mapping[str, Any], contiguous: bool = False) -> Any:
         return tuple(
@@ -233,7 +253,7 @@ class TilingPlan:
 
     def _bound(self, key: Any, arrays: Mapping[str, Any], strides: Mapping[str, tuple[int, ...]]) -> Bound:
         with self._lock:
-            found = self._bindings.get(key)
+            found = self._kept(key)
             if found is None:
                 shapes = {name: doors.logical_shape(self._wanted[name], array) for name, array in arrays.items()}
                 env = doors.learn_sizes(self.pipe, shapes)

@@ -67,7 +67,7 @@ class TilingExecutor:
         self.isa = isa
         self.numerics = numerics
         self.tuned = tuned
-        self.tile = {step: dict(t) for step, t in (tile or {}).items()}
+        self.tile = _checked_tile(tile)
 
     def __repr__(self) -> str:
         more = "".join(
@@ -90,8 +90,26 @@ class TilingExecutor:
         self, pipe: Pipeline, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Any] | None = None
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
-        shapes = {name: x.shape for name, x in (inputs or {}).items() if isinstance(x, np.ndarray)}
+        given = doors.as_mapping({} if inputs is None else inputs, "inputs")
+        shapes = {name: x.shape for name, x in given.items() if isinstance(x, np.ndarray)}
         return TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes)).run(inputs, out=out)
+
+
+def _checked_tile(tile: Any) -> dict[str, dict[str, int]]:
+    """tile= as a dictionary of its own; ArgumentError for anything but {step: {axis: size}}."""
+    if tile is None:
+        return {}
+    if not isinstance(tile, Mapping):
+        raise ArgumentError(f"tile={tile!r}; {{step: {{axis: size}}}} is needed, like {{'gemm_u8s8s32': {{'m': 64}}}}")
+    found: dict[str, dict[str, int]] = {}
+    for step, sizes in tile.items():
+        if not isinstance(step, str) or not isinstance(sizes, Mapping):
+            raise ArgumentError(f"tile= has {step!r}: {sizes!r}; a step's name and {{axis: size}} are needed")
+        for axis, n in sizes.items():
+            if not isinstance(axis, str) or isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+                raise ArgumentError(f"tile= of {step!r} has {axis!r}: {n!r}; an axis and a whole number are needed")
+        found[step] = {axis: int(n) for axis, n in sizes.items()}
+    return found
 
 
 __all__ = ["TilingExecutor", "TilingPlan", "default_threads"]

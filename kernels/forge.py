@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import logging
+import os
 import pickle
 import sys
 import threading
@@ -72,6 +73,19 @@ class Counts:
 
 _entries: dict[str, Entry] = {}
 _lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    """A thread of the parent may have been compiling: in the child nobody would ever open its locks."""
+    global _lock
+    _lock = threading.RLock()
+    lock = getattr(global_compiler_lock, "_lock", None)
+    if lock is not None:
+        global_compiler_lock._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def jit_disabled() -> bool:

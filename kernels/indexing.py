@@ -22,6 +22,7 @@ def check_rank(rank: int, what: str) -> None:
 
 def whole(rank: int) -> Index:
     """The index of data that has every axis."""
+    check_rank(rank, "data of an element-by-element step")
     return tuple((d, 1) for d in range(rank))
 
 

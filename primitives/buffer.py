@@ -1,6 +1,7 @@
 """Buffer: bytes plus a contract, which is data type, layout, alignment, device, and whether they may be written."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from . import dtypes
 from .conversion import to_logical
 from .dtypes import DType, DTypeLike
-from .errors import AliasError, ArgumentError, BufferAccessError, DTypeMismatch, QuantizationError
+from .errors import AliasError, ArgumentError, BufferAccessError, DTypeMismatch, QuantizationError, SizeError
 from .interop import Source, byte_shape, from_dlpack, import_memory, lay_out, typed
 from .layout import Axis, LayoutSpec
 from .memory import address_of, aligned_bytes, alignment_of, array_at, checked_align
@@ -358,6 +359,11 @@ class Buffer:
         }
 
     def __dlpack__(self, **options: Any) -> Any:
+        """The memory as a DLPack capsule, without a copy.
+
+        A read-only buffer says so by the capsule's flag, and refuses a consumer too old to know it (BufferError). One
+        that is told and does not care, as PyTorch, gets a tensor that can be written; ask it for a copy.
+        """
         if self._array is None:
             raise BufferAccessError(
                 f"{self!r} is given on by __cuda_array_interface__; DLPack works for the host's memory"
@@ -430,7 +436,10 @@ def _allocate(layout: LayoutSpec, dtype: DType, align: int) -> NDArray[Any]:
     room = -(-before // align) * align
     if 0 in shape:
         return np.ndarray(shape, dtype.numpy, buffer=aligned_bytes(1, align))
-    memory = aligned_bytes(room + layout.nbytes(dtype) - before, align)
+    nbytes = room + layout.nbytes(dtype) - before
+    if nbytes > sys.maxsize // 2:
+        raise SizeError(f"{layout!r} of {dtype} takes {nbytes} bytes, more than there are addresses")
+    memory = aligned_bytes(nbytes, align)
     return np.ndarray(shape, dtype.numpy, buffer=memory, offset=room, strides=strides)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,21 @@ from .buffer import Buffer
 from .dtypes import DType
 from .errors import DTypeMismatch, QuantizationError, ShapeMismatch
 from .quantization import QuantParams
-from .sizes import Shape, show
+from .sizes import Shape, SizeLike, show, size
+
+MOST_DIMENSIONS = 64  # what NumPy holds
+
+
+def sizes_of(shape: Iterable[SizeLike], where: str) -> Shape:
+    """The sizes of a shape; raises ShapeMismatch for what is none, SizeError for a size that is none."""
+    if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+        raise ShapeMismatch(f"{where} has shape {shape!r}; a tuple of sizes is needed, like ('M', 768) or ('M',)")
+    sizes = tuple(size(x) for x in shape)
+    if any(isinstance(x, int) and x < 0 for x in sizes):
+        raise ShapeMismatch(f"{where} has shape {show(sizes)}; sizes are 0 or more")
+    if len(sizes) > MOST_DIMENSIONS:
+        raise ShapeMismatch(f"{where} has {len(sizes)} dimensions; at most {MOST_DIMENSIONS} work")
+    return sizes
 
 
 def check_quant(quant: Any, dtype: DType | None, where: str) -> None:

@@ -157,6 +157,10 @@ def index_space(kernel: Kernel) -> IndexSpace | None:
 
 def signature(kernel: Kernel) -> tuple[ArgSpec, ...]:
     """The kernel's slots, checked: ArgSpecs with distinct names, at least one of them written."""
+    if isinstance(kernel, type):
+        raise PipelineError(
+            f"{kernel.__name__} is a class, not a kernel; give an instance of it, {kernel.__name__}(...)"
+        )
     for member in ("name", "signature", "execute"):
         if not hasattr(kernel, member):
             raise PipelineError(

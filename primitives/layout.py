@@ -17,6 +17,7 @@ from .errors import LayoutError, ShapeMismatch, SizeError
 
 Dim: TypeAlias = Any  # an int, or a size known only at run time: a name or an expression of names
 Axis: TypeAlias = str | int
+MOST_DIMENSIONS = 64  # what NumPy holds
 _OVERLAP_WORK = 1 << 20  # element offsets that has_internal_overlap compares one by one before it gives up
 
 
@@ -54,7 +55,13 @@ class LayoutSpec:
         capacity: Mapping[Axis, Dim] | None = None,
         start: int = 0,
     ) -> None:
-        sizes = tuple(_dim(n) for n in ((shape,) if isinstance(shape, (int, str)) else shape))
+        if isinstance(shape, int) and not isinstance(shape, bool):
+            shape = (shape,)
+        if isinstance(shape, (str, bytes)) or not isinstance(shape, Iterable):
+            raise LayoutError(f"shape {shape!r} is no sequence of sizes; give a tuple, like ('M', 768)")
+        sizes = tuple(_dim(n) for n in shape)
+        if len(sizes) > MOST_DIMENSIONS:
+            raise LayoutError(f"a shape of {len(sizes)} dimensions; at most {MOST_DIMENSIONS} work")
         keep = object.__setattr__
         keep(self, "shape", sizes)
         keep(self, "axes", _letters(axes, len(sizes)))
@@ -471,9 +478,15 @@ def _dim(n: Any) -> Dim:
         if n < 0:
             raise LayoutError(f"size {n} is negative; sizes are 0 or more")
         return int(n)
-    if n is None or isinstance(n, (bool, float, complex, np.generic, np.ndarray)):
+    if n is None or (
+        isinstance(n, (bool, bytes, float, complex, np.generic, np.ndarray, Sequence)) and not _is_name(n)
+    ):
         raise LayoutError(f"size {n!r} is neither a whole number nor a size known at run time")
     return n
+
+
+def _is_name(n: Any) -> bool:
+    return isinstance(n, str) and n.strip() != "" and not n.strip().lstrip("+-").isdecimal()
 
 
 def _stride(s: Any) -> int:

@@ -13,12 +13,12 @@ from .buffer import Buffer
 from .connecting import check_acyclic, check_operands, infer_outputs
 from .dtypes import DType
 from .errors import DTypeMismatch, LayoutError, PipelineError, ShapeMismatch
-from .given import check_quant, initial_of, number
+from .given import check_quant, initial_of, number, sizes_of
 from .joining import copy_in
 from .kernel import ArgSpec, Kernel, signature
 from .matching import Constraint, match
 from .quantization import QuantParams
-from .sizes import SizeLike, evaluate, show, size
+from .sizes import SizeLike, evaluate, show
 from .values import Edge, Step, Value, origin
 
 
@@ -82,7 +82,7 @@ class Pipeline:
         self, name: str, dtype: str | DType, shape: Iterable[SizeLike], initial: Any = 0, axes: str | None = None
     ) -> Value:
         """What lives from run to run. It starts as `initial` and changes by `update` or by a kernel's update slot."""
-        sizes = tuple(size(x) for x in shape)
+        sizes = sizes_of(shape, f"state {name!r}")
         data = initial_of(initial, dtypes.get(dtype), sizes, f"the initial value of state {name!r}")
         value = self._declare(name, dtypes.get(dtype), sizes, "state", axes)
         value.data = data
@@ -105,10 +105,7 @@ class Pipeline:
             raise PipelineError(f"a {kind} needs a name, not {name!r}")
         if name in self.values:
             raise PipelineError(f"the name {name!r} is taken: {self.values[name]!r}")
-        sizes = tuple(size(x) for x in shape)
-        for x in sizes:
-            if isinstance(x, int) and x < 0:
-                raise ShapeMismatch(f"{kind} {name!r} has shape {show(sizes)}; sizes are 0 or more")
+        sizes = sizes_of(shape, f"{kind} {name!r}")
         if axes is not None and (len(axes) != len(sizes) or len(set(axes)) != len(axes)):
             raise LayoutError(
                 f"{kind} {name!r} has axes {axes!r} for shape {show(sizes)}; "

@@ -67,7 +67,7 @@ def gemm(a: Operand, b: Operand, a_zero_point: Operand = None, b_zero_point: Ope
             given = (
                 zero_points(given, dtype_of(operand), f"gemm: {slot}") if a_dtype in ("u8", "s8") else np.asarray(given)
             )
-            if not given.any():
+            if not given.any() and _has_no_effect(given.shape, out, along, f"gemm: {slot}"):
                 continue
         if a_dtype not in ("u8", "s8"):
             raise DTypeMismatch(f"gemm of {a_dtype} has no zero points; leave {slot} out")
@@ -95,6 +95,17 @@ def _gemm_zero_point(shape: Shape, out: Shape, along: int, what: str) -> Index:
         )
     lead = rank - len(shape)
     return tuple(None if n == 1 else (lead + d, 1) for d, n in enumerate(shape))
+
+
+def _has_no_effect(shape: Shape, out: Shape, along: int, what: str) -> bool:
+    """Whether zero points that are all zero can be left out: one, or as many as the result is known to have."""
+    sizes_of_result = [out[at[0]] if at is not None else 1 for at in _gemm_zero_point(shape, out, along, what)]
+    for n, wanted in zip(shape, sizes_of_result, strict=True):
+        if isinstance(wanted, int) and n != wanted:
+            raise ShapeMismatch(
+                f"{what} has shape {sizes.show(shape)}; {sizes.show(tuple(sizes_of_result))} is asked for"
+            )
+    return all(isinstance(wanted, int) for wanted in sizes_of_result)
 
 
 def _zero_point_of(operand: Value, along: int, slot: str) -> Any:

@@ -321,3 +321,74 @@ def test_an_unknown_output_is_named_with_those_that_there_are(executor):
         plan.run({"x": x}, out={"z": x.copy()})
     with pytest.raises(tw.errors.ArgumentError, match="inputs is ndarray; a dictionary"):
         plan.run(x)
+
+
+def layer():
+    """A product and its requantization, which are fused: u8 (M, 16) to u8 (M, 8)."""
+    pipe = Pipeline("layer")
+    w = pipe.constant("w", np.arange(-64, 64, dtype=np.int8).reshape(16, 8))
+    acc = ops.gemm(pipe.input("x", "u8", ("M", 16)), w)
+    pipe.output("y", ops.requantize(acc, multiplier=np.float32(0.01), dtype="u8"))
+    return pipe
+
+
+FEED = {"x": np.arange(48, dtype=np.uint8).reshape(3, 16)}
+
+
+def test_a_tap_names_a_value_by_its_slot_and_may_be_a_constant_or_an_input():
+    plan = tw.TilingExecutor(threads=1).compile(layer())
+    found = plan.run(FEED, tap=["acc", "w", "x"])
+    w = np.arange(-64, 64, dtype=np.int8).reshape(16, 8)
+    assert_array_equal(found["acc"], FEED["x"].astype(np.int32) @ w.astype(np.int32), strict=True)
+    assert_array_equal(found["w"], w, strict=True)
+    assert_array_equal(found["x"], FEED["x"], strict=True)
+    with pytest.raises(ArgumentError, match=r"no value 'accu' to tap; the steps write gemm_u8s8s32.acc, requantize"):
+        plan.run(FEED, tap=["accu"])
+
+
+@pytest.mark.parametrize(
+    "tile", [5, {"gemm_u8s8s32": 1}, {3: {"m": 4}}, {"gemm_u8s8s32": {"m": "x"}}, {"gemm_u8s8s32": {"m": 2.5}}]
+)
+def test_tile_is_a_dictionary_of_steps_and_axes(tile):
+    with pytest.raises(ArgumentError, match="tile="):
+        tw.TilingExecutor(tile=tile)
+
+
+def test_a_class_is_no_kernel():
+    with pytest.raises(PipelineError, match=r"Gemm is a class, not a kernel; give an instance"):
+        layer().add(type(layer().steps[0].kernel))
+
+
+@pytest.mark.parametrize("shape", [None, 5, "M", (1,) * 65])
+def test_a_shape_is_a_tuple_of_sizes(shape):
+    with pytest.raises(ShapeMismatch, match="input 'x' has"):
+        Pipeline().input("x", "u8", shape)
+
+
+def test_more_dimensions_than_a_step_takes_are_refused():
+    with pytest.raises(TileworkError, match="rank 33; at most 12 dimensions work"):
+        tw.eager.relu(np.ones((1,) * 33, np.float32))
+
+
+@pytest.mark.parametrize("slot", ["a_zero_point", "b_zero_point"])
+def test_zero_points_of_the_wrong_number_are_refused_even_where_all_are_zero(slot):
+    pipe = Pipeline()
+    x, w = pipe.input("x", "u8", (4, 16)), np.ones((16, 8), np.int8)
+    with pytest.raises(ShapeMismatch, match=f"{slot} has shape"):
+        ops.gemm(x, w, **{slot: np.zeros(5, np.uint8 if slot[0] == "a" else np.int8)})
+
+
+@pytest.mark.parametrize("executor", [tw.TilingExecutor(threads=1), tw.SingleThreadExecutor()], ids=["tiled", "single"])
+def test_an_output_may_be_memory_of_another_library(executor):
+    class Tensor:
+        """NumPy's memory, seen by DLPack only."""
+
+        def __init__(self, array):
+            self.array = array
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    y = np.zeros((3, 8), np.uint8)
+    executor.run(layer(), FEED, out={"y": Tensor(y)})
+    assert_array_equal(y, executor.run(layer(), FEED)["y"], strict=True)
+    with pytest.raises(ArgumentError, match=r"out\['y'\] is list; a NumPy array or a Buffer is needed"):
+        executor.run(layer(), FEED, out={"y": [1]})

@@ -246,7 +246,7 @@ def test_a_tap_gives_what_the_reference_gives_and_goes_on_with_the_states():
             assert_array_equal(array, right[name], strict=True)
     assert_array_equal(plan.run(feed)["y"], other.run(feed)["y"])
     assert_array_equal(plan.state["s"], other.state["s"])
-    with pytest.raises(ArgumentError, match="there is no value 'nothing' to tap; there is"):
+    with pytest.raises(ArgumentError, match="there is no value 'nothing' to tap; the steps write"):
         plan.run(feed, tap=["nothing"])
 
 
