@@ -109,7 +109,8 @@ class Bound:
     def _new_memory(self) -> RunMemory:
         b = self.binding
         workers = self.plan.executor.threads if b.parallel else 1
-        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words, self.plan.binder.align)
+        align, wake = self.plan.binder.align, self.cost >= SHORT
+        return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words, align, wake)
 
     def give_back(self, memory: RunMemory) -> None:
         if len(self._pool) < CONTEXTS:

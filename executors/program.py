@@ -6,6 +6,7 @@ kernels/dispatch.py has the loop and the layout of the tables that are made here
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..kernels import dispatch, forge
+from ..kernels.crew import TEAM, TEAM_OF_CREW
+from ..primitives.errors import ArgumentError
 from ..primitives.memory import address_of, aligned_bytes
+from . import crew
 
 Array = np.ndarray[Any, Any]
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -41,8 +45,19 @@ def worker_address() -> int:
 
 
 @lru_cache(maxsize=1)
+def own_threads() -> bool:
+    """Whether programs run on the library's own threads; TILEWORK_THREADING=numba takes those of Numba's layer."""
+    given = os.environ.get("TILEWORK_THREADING", "own")
+    if given not in ("own", "numba"):
+        raise ArgumentError(f"TILEWORK_THREADING={given!r}; 'own' or 'numba'")
+    return given == "own" and crew.possible()
+
+
+@lru_cache(maxsize=1)
 def team_address() -> int:
     """Runs several workers at once."""
+    if own_threads():
+        return forge.entry(forge.Native(TEAM_OF_CREW, raw=True), 1, ()).address
     return forge.entry(forge.Native(dispatch.TEAM, raw=True, parallel=True), 1, ()).address
 
 
@@ -116,10 +131,20 @@ class Program:
 
 
 class RunMemory:
-    """The memory of one run of a binding: bases per worker, progress, arena, and each worker's own scratch."""
+    """The memory of one run of a binding: bases per worker, progress, arena, and each worker's own scratch.
+
+    wake  whether its programs are long enough to wake threads that sleep
+    """
 
     def __init__(
-        self, workers: int, bases: int, arena_bytes: int, local_bytes: int, progress_words: int, align: int = 64
+        self,
+        workers: int,
+        bases: int,
+        arena_bytes: int,
+        local_bytes: int,
+        progress_words: int,
+        align: int = 64,
+        wake: bool = True,
     ) -> None:
         self.workers = workers
         self.arena = aligned_bytes(arena_bytes + 64, align)
@@ -134,10 +159,14 @@ class RunMemory:
         self.progress[:] = 0
         self.bases_address = address_of(self.bases)
         self.progress_address = address_of(self.progress)
-        self.team = np.zeros(4, np.int64)
+        self.team = np.zeros(TEAM + workers, np.int64)
         self.team_address = address_of(self.team)
         if workers > 1:
-            self.team[:] = workers, worker_address(), self.bases_address, self.bases.strides[0]
+            self.team[:TEAM] = workers, worker_address(), self.bases_address, self.bases.strides[0], 0, 0, int(wake)
+            if own_threads():
+                helpers = crew.the_crew()
+                helpers.hire(workers - 1)
+                self.team[4:TEAM] = address_of(helpers.boxes), address_of(helpers.count), int(wake)
 
     def run(self, program: Program, parallel: bool) -> int:
         """Walk the program to its end; returns 0, or the status that a tile returned (see `failed`)."""

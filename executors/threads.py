@@ -1,4 +1,4 @@
-"""When several threads may be used: what Numba's threading layers can and cannot stand."""
+"""When several threads may be used: never in a forked child, and as Numba's threading layers can stand it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-from .program import team_address
+from .program import own_threads, team_address
 
 log = logging.getLogger("tilework")
 
@@ -48,8 +48,8 @@ def layer() -> str:
 
 
 def exclusive() -> bool:
-    """Whether a parallel region needs `region`: under workqueue, which aborts on concurrent use, and after a fork."""
-    return _in_child or layer() == "workqueue"
+    """Whether a parallel region needs `region`: after a fork, and under workqueue, which aborts on concurrent use."""
+    return _in_child or not (own_threads() or layer() != "workqueue")
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def region(wanted: bool) -> Iterator[bool]:
     """Yields whether to run in parallel: not while another thread does, where the layer cannot stand that."""
     if not wanted or not allowed():
         yield False
-    elif layer() != "workqueue":
+    elif own_threads() or layer() != "workqueue":
         yield True
     elif _busy.acquire(blocking=False):
         try:

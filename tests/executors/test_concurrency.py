@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-LAYERS = ["omp", "workqueue", *(["tbb"] if importlib.util.find_spec("tbb") else [])]
+LAYERS = ["own", "omp", "workqueue", *(["tbb"] if importlib.util.find_spec("tbb") else [])]  # own: no layer of Numba's
 
 SETUP = """
 import os, signal, sys, threading, time
@@ -48,8 +48,8 @@ def sized(m, width=64):
 def script(body, timeout=60, layer=None, **env):
     """Run Python code after SETUP; returns its output, and fails with it where it does not end well."""
     environment = os.environ | {"NUMBA_NUM_THREADS": "3"} | env
-    if layer is not None:
-        environment["NUMBA_THREADING_LAYER"] = layer
+    if layer not in (None, "own"):
+        environment |= {"NUMBA_THREADING_LAYER": layer, "TILEWORK_THREADING": "numba"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SETUP + textwrap.dedent(body)],
         env=environment,
@@ -106,7 +106,7 @@ MANY = """
     for t in threads:
         t.join()
     from tilework.executors import threads as layers
-    print("layer", layers.layer(), "runs", sum(counts), "child", status)
+    print("layer", "own" if layers.own_threads() else layers.layer(), "runs", sum(counts), "child", status)
     assert not wrong, wrong[:5]
     assert all(counts), counts
     assert status == 0, status
