@@ -39,7 +39,10 @@ T = TypeVar("T", bound=type)
 
 
 def stored_as(name: str) -> Callable[[T], T]:
-    """Class decorator: pipelines that hold this kernel can be saved. The class is a dataclass of plain fields."""
+    """Class decorator: pipelines that hold this kernel, or this description in a field of one, can be saved.
+
+    The class is a dataclass of plain fields.
+    """
 
     def register(cls: T) -> T:
         if _KERNELS.get(name, cls).__qualname__ != cls.__qualname__:
@@ -84,6 +87,9 @@ class _Writer:
             return {"array": key, "type": dtypes.get(x.dtype).name, "shape": list(x.shape)}
         if isinstance(x, QuantParams):
             return {"quant": self.encode(x.to_dict(), where)}
+        kind = vars(type(x)).get("_stored_as")
+        if kind is not None and dataclasses.is_dataclass(x):
+            return {"object": kind, "fields": self.fields(x, where)}
         if callable(x):
             if self.functions != "source":
                 raise PipelineError(
@@ -92,6 +98,14 @@ class _Writer:
                 )
             return {"function": x.__name__, "source": _source(x, where)}
         raise PipelineError(f"{where} holds {type(x).__name__} {x!r}, which a file cannot keep")
+
+    def fields(self, x: Any, where: str) -> dict[str, Any]:
+        """The fields of a dataclass by which it is made."""
+        return {
+            f.name: self.encode(getattr(x, f.name), f"{where}, field {f.name!r}")
+            for f in dataclasses.fields(x)
+            if f.init
+        }
 
 
 def _source(function: Any, where: str) -> str:
@@ -135,6 +149,8 @@ class _Reader:
             return QuantParams.from_dict(self.decode(x["quant"]))
         if "function" in x:
             return self.function(x)
+        if "object" in x:
+            return _kernel_class(x["object"])(**{name: self.decode(v) for name, v in x["fields"].items()})
         raise FileFormatError(f"the graph holds {str(x)[:80]!r}, which this version does not know")
 
     def array(self, x: Any) -> Any:
@@ -194,11 +210,7 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
                 f"step {step.name!r} is a {type(step.kernel).__name__}, which cannot be saved; "
                 f"make it a dataclass and register it with tilework.primitives.storage.stored_as"
             )
-        fields = {
-            f.name: writer.encode(getattr(step.kernel, f.name), f"step {step.name!r}, field {f.name!r}")
-            for f in dataclasses.fields(step.kernel)
-            if f.init
-        }
+        fields = writer.fields(step.kernel, f"step {step.name!r}")
         steps.append(
             {
                 "name": step.name,

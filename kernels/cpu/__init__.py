@@ -4,6 +4,7 @@ from . import argmax as argmax
 from . import elementwise as elementwise
 from . import gemm_expand as gemm_expand
 from . import gemm_plain as gemm_plain
+from . import linear as linear
 from . import lookup as lookup
 from . import map as map
 from . import quantize as quantize

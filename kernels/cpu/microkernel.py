@@ -327,8 +327,11 @@ def emit(module: Any, tile: Tile, attributes: tuple[str, ...] = ()) -> Any:
     return made
 
 
-def table(tiles: tuple[Tile, ...]) -> Any:
-    """An intrinsic `(index) -> address` of tiles[index], which `call` takes. The tiles become part of the module."""
+def table(tiles: tuple[Any, ...], emit: Callable[..., Any] = emit) -> Any:
+    """An intrinsic `(index) -> address` of tiles[index], which `call` takes. The tiles become part of the module.
+
+    emit   (module, tile, attributes) -> the function of one tile; a tile has `name` and `level`
+    """
     name = "table_" + "_".join(tile.name for tile in tiles)
 
     @intrinsic

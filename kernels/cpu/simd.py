@@ -79,10 +79,11 @@ class Emitter:
         kind = ir.FunctionType(result, [x.type for x in arguments])
         return self.b.call(cgutils.get_or_insert_function(self.module, kind, name), list(arguments))
 
-    def prefetch(self, address: Any, write: bool = False) -> None:
+    def prefetch(self, address: Any, write: bool = False, keep: int = 3) -> None:
+        """Ask for a cache line. keep: 3 brings it into L1, 2 into L2."""
         pointer = self.pointer(address, I8)
-        intent, keep, data = (ir.Constant(I32, n) for n in (int(write), 3, 1))
-        self.call("llvm.prefetch.p0", VOID, pointer, intent, keep, data)
+        words = (ir.Constant(I32, n) for n in (int(write), keep, 1))
+        self.call("llvm.prefetch.p0", VOID, pointer, *words)
 
     def smin(self, x: Any, y: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
@@ -185,6 +186,17 @@ def zero_bytes(typingctx: Any, target: Any, n: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def ask_for(typingctx: Any, address: Any) -> Any:
+    """Prefetch the cache line of an address into L2."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emitter(builder).prefetch(args[0], keep=2)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @intrinsic

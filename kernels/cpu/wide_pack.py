@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from .dot import DOTS
 from .simd import I32, Emitter, copy_bytes, function, get_f32, get_s16, put_f32, put_s16, vector, zero_bytes
-from .wide_rows import _get_bf16, _get_f16
+from .wide_rows import get_bf16, get_f16
 
 DEEP = 16  # values of K that are read together where B lies along K
 BLOCK = 16  # columns and steps that are transposed at once
@@ -62,7 +62,7 @@ def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
     group = DOTS[dot].group
     item = 4 if dtype == "f32" else 2
     plain = DOTS[dot].element == dtype
-    get = {"f32": get_f32, "s16": get_s16, "bf16": get_s16 if plain else _get_bf16, "f16": _get_f16}[dtype]
+    get = {"f32": get_f32, "s16": get_s16, "bf16": get_s16 if plain else get_bf16, "f16": get_f16}[dtype]
     put = put_f32 if group == 1 else put_s16
 
     @njit(error_model="numpy")

@@ -19,20 +19,22 @@ TOGETHER = 16  # rows that lie side by side and are read as one cache line
 
 
 @njit(error_model="numpy")
-def _get_bf16(address, n):
+def get_bf16(address, n):
+    """Element n of the bfloat16 at an address, as float32."""
     return bf16_to_f32(np.uint16(get_s16(address, n)))
 
 
 @njit(error_model="numpy")
-def _get_f16(address, n):
+def get_f16(address, n):
+    """Element n of the float16 at an address, as float32."""
     return f16_to_f32(np.uint16(get_s16(address, n)))
 
 
 _READ = {
     COPY_2: (get_s16, put_s16, 2, 2),
     COPY_4: (get_f32, put_f32, 4, 4),
-    WIDEN_BF16: (_get_bf16, put_f32, 2, 4),
-    WIDEN_F16: (_get_f16, put_f32, 2, 4),
+    WIDEN_BF16: (get_bf16, put_f32, 2, 4),
+    WIDEN_F16: (get_f16, put_f32, 2, 4),
 }
 
 

@@ -13,6 +13,7 @@ from ..argmax import Argmax
 from ..elementwise import AddQuantized
 from ..factory import Whole, register
 from ..gemm import Gemm
+from ..linear import Linear
 from ..lookup import Lookup
 from ..map import Map
 from ..quantize import Dequantize, Quantize
@@ -21,6 +22,7 @@ from . import argmax as argmax_
 from . import elementwise
 from .gemm import gemm_f32, gemm_int
 from .granularity import spread
+from .linear import linear
 from .lookup import lookup
 from .map import map_elements
 from .quantize import dequantize, quantize
@@ -150,3 +152,8 @@ def map_step(kernel: Map) -> Whole:
         return np.broadcast_to(map_elements(fn, given, dtypes.get(kernel.dtype).numpy), shape)
 
     return _into(meaning)
+
+
+@register("linear", backend="reference")
+def linear_step(kernel: Linear) -> Whole:
+    return _into(lambda *operands: linear(kernel, *operands))

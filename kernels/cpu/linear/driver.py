@@ -1,0 +1,88 @@
+"""The integer path of linear on the CPU: one rectangle of the output, from rows of quantized x and packed weights.
+
+kernels/reference/linear.py says what it computes; this file only reorders the work. The words of its operands are those
+of gemm.OPERANDS, so that sums leave through the same finish entries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import gemm
+from ..microkernel import call
+from ..simd import address_of, ask_for, call_entry, get_s64, put_s64, zero_bytes
+
+# Parameters, by position. As many as gemm.NAMES, with the plane where finish entries look for it.
+NAMES = (
+    "tiles",  # address of an int64 table: address of the tile with r + 1 rows at [r]
+    "unpack",  # address of what unpacks a pass of a panel; 0 if tiles read packed panels
+    "finish",  # address of the entry that takes float32 sums to the output
+    "mr",  # rows of the tallest tile
+    "nr",  # columns of a panel
+    "panel",  # bytes of a packed panel
+    "record",  # bytes of its records
+    "blocks",  # blocks along K
+    "per",  # blocks that a pass takes
+    "unpacked",  # bytes of a record as unpacked
+    "units",  # of a block
+    "x_block",  # bytes of a block of x
+    "plane",  # bytes of a column plane
+    "mc",  # rows of x that stay in L2
+    "side",  # where in a panel its shifts begin
+    "side_block",  # bytes of shifts of a block
+)
+FILL = len(gemm.NAMES) - len(NAMES)  # words without meaning that follow
+
+
+def linear_entry(bases, block, ranges):
+    """Compute rows m0:m1 and columns n0:n1. n0 is a multiple of nr; so is n1, unless it is N."""
+    x, pitch = bases[block[0]] + block[1], block[4]
+    packed, n_total = bases[block[6]] + block[7], block[13]
+    table, work = bases[block[30]] + block[31], bases[block[34]] + block[35]
+    tiles, unpack, finish, mr, nr, record = block[38], block[39], block[40], block[41], block[42], block[44]
+    blocks, per, units, x_block, mc, side_block = block[45], block[46], block[48], block[49], block[51], block[53]
+    sums = work + gemm.WORK
+    unpacked = sums + 4 * nr * mc
+    for mb in range(ranges[0], ranges[1], mc):
+        rows = min(mc, ranges[1] - mb)
+        count = (rows + mr - 1) // mr  # of nearly equal height: the first ones have one row more
+        height = rows // count
+        split = (rows - height * count) * (height + 1)
+        for col in range(ranges[2], ranges[3], nr):
+            panel = packed + col // nr * block[43]
+            zero_bytes(sums, 4 * nr * rows)
+            done = 0
+            while done < blocks:
+                now = min(per, blocks - done)
+                b, b_step = panel + done * record, record
+                side = panel + block[52] + done * side_block
+                if unpack:
+                    call(
+                        unpack, unpacked, block[47], units, 0, b, record, 0, 0, side, side_block, 0, table, 0, now, 0, 0
+                    )
+                    b, b_step = unpacked, block[47]
+                # codes of the next pass come from L3 or memory while this one is multiplied: a stream of so few
+                # bytes is over before the hardware has seen that it is one
+                ahead = panel + (done + now) * record
+                share = ((now * record // count) & -64) + 64 if unpack else 0
+                r = 0
+                while r < rows:
+                    for line in range(0, share, 64):
+                        ask_for(ahead + line)
+                    ahead += share
+                    tall = height + 1 if r < split else height
+                    call(
+                        get_s64(tiles, tall - 1), x + (mb + r) * pitch + done * x_block, pitch, units, 0, b, b_step,
+                        sums + 4 * nr * r, 4 * nr, side, side_block, 0, table, 0, now, x_block, 0,
+                    )  # fmt: skip
+                    r += tall
+                done += now
+            put_s64(work, 0, sums)
+            put_s64(work, 1, 4 * nr)
+            put_s64(work, 2, mb)
+            put_s64(work, 3, mb + rows)
+            put_s64(work, 4, col)
+            put_s64(work, 5, min(col + nr, n_total))
+            if call_entry(finish, address_of(bases), address_of(block), work):
+                return np.int32(1)
+    return np.int32(0)

@@ -1,0 +1,201 @@
+"""What an integer linear becomes when a plan is made: x is quantized, then multiplied with packed weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....primitives.kernel import ArgSpec, Axis, IndexSpace
+from ...factory import WithParams, register
+from ...forge import Native
+from ...indexing import Index
+from .. import gemm, gemm_plan, isa
+from ..gemm_steps import MOST_COLUMNS, _spread
+from ..real_finish import RealFinish
+from ..user_finish import UserFinish
+from . import driver, functions
+from .codes import Codes
+from .layout import VECTORS, Layout
+from .tiles import GroupTile, Unpack
+
+FEW = 8  # rows up to which tiles read packed panels
+L1_FOR_B = 20 * 1024  # bytes of an unpacked panel that a pass takes
+L2_FOR_X = 512 * 1024  # bytes of quantized x that one pass over the panels keeps in L2
+# Rows of a tile that keeps integer and float32 sums in registers.
+_ROWS = {32: 6, 16: 3}
+_NO_BYTES = np.zeros(0, np.uint8)
+_NO_ROWS = np.zeros((0, 0), np.uint8)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Everything about an integer linear that is fixed when the plan is made, but the number of rows.
+
+    x_block, x_pitch   bytes of a block and of a row of quantized x
+    mc                 rows of a pass instead of those that fit
+    """
+
+    codes: Codes
+    layout: Layout
+    zeros: bool
+    x_block: int
+    x_pitch: int
+    finish: RealFinish | UserFinish
+    mc: int | None = None
+
+    @property
+    def mr(self) -> int:
+        return _ROWS[isa.LEVELS[self.codes.level].registers]
+
+    def packed(self, M: int) -> bool:
+        """Whether tiles read packed panels: for few rows, and where unpacking would change nothing."""
+        return M <= FEW or (self.codes.bits == 8 and self.codes.form == "plain" and self.codes.bytewise)
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes of a record as unpacked."""
+        layout = self.layout
+        return layout.header + layout.units * self.codes.places * self.codes.parts * 4 * layout.nr
+
+    def per(self, M: int) -> int:
+        if self.packed(M):
+            return self.layout.blocks
+        passes = -(-self.layout.blocks * self.unpacked // L1_FOR_B)
+        return max(1, -(-self.layout.blocks // passes))
+
+    def rows(self, M: int) -> int:
+        """Rows of a pass: what L2 holds, in whole tiles of nearly equal number."""
+        mr = self.tallest(M)
+        limit = max(mr, (self.mc or L2_FOR_X // self.x_pitch) // mr * mr)
+        passes = max(1, -(-M // limit))
+        return max(mr, -(-M // passes // mr) * mr)
+
+    def tallest(self, M: int) -> int:
+        return max(1, M) if M <= FEW else self.mr
+
+    def scratch_bytes(self, M: int) -> int:
+        unpacked = 0 if self.packed(M) else self.per(M) * self.unpacked
+        return gemm.WORK + 4 * self.layout.nr * self.rows(M) + unpacked + 64
+
+    def tiles(self, M: int) -> functions.Functions:
+        """Tiles of every height; of one where M, which is never cut below FEW, takes a single one."""
+        rows = (self.tallest(M),) if M <= FEW else range(1, self.mr + 1)
+        made = tuple(GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.offset) for n in rows)
+        return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "GroupTile"), made)
+
+    def unpacker(self) -> functions.Functions:
+        made = (Unpack(self.codes, VECTORS, self.layout.offset),)
+        return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "Unpack"), made)
+
+    def parameters(self, M: int, plane: int) -> list[int]:
+        """The words that follow the operands in the driver's block (driver.NAMES)."""
+        layout = self.layout
+        unpack = 0 if self.packed(M) else int(functions.addresses(self.unpacker())[0][0])
+        tiles = self.tiles(M)
+        first = tiles.functions[0].rows
+        words = {
+            "tiles": functions.addresses(tiles)[0].ctypes.data - 8 * (first - 1),
+            "unpack": unpack,
+            "finish": gemm_plan.finisher(self.finish).address,
+            "mr": self.tallest(M),
+            "nr": layout.nr,
+            "panel": layout.panel,
+            "record": layout.record,
+            "blocks": layout.blocks,
+            "per": self.per(M),
+            "unpacked": self.unpacked,
+            "units": layout.units,
+            "x_block": self.x_block,
+            "plane": plane,
+            "mc": self.rows(M),
+            "side": layout.blocks * layout.record,
+            "side_block": layout.nr if layout.shifts else 0,
+        }
+        return [words[name] for name in driver.NAMES] + [0] * driver.FILL
+
+
+@dataclass(frozen=True)
+class LinearPanels:
+    """out[.., m, n] = epilogue(quantized x[.., m, :] times packed columns n).
+
+    shape  of the result, in the pipeline's sizes
+    out    type of the result
+    plane  bytes of a plane of columns
+    extra  (type, index over the result's axes) of what a generated finish reads
+    """
+
+    engine: Engine
+    shape: tuple[Any, ...]
+    out: str
+    plane: int
+    batch: int = 0
+    extra: tuple[tuple[str, Index], ...] = ()
+
+    name = "linear_panels"
+    own_tiles: ClassVar[tuple[str, ...]] = ("mc",)
+
+    def signature(self) -> tuple[ArgSpec, ...]:
+        batch = "cdefgh"[: self.batch]
+        lead = tuple(x.upper() for x in batch)
+        axes = (*batch, "m", "n")
+        return (
+            ArgSpec("rows", "u8", shape=(*lead, "M", self.engine.x_pitch), follows=(*batch, "m", None)),
+            ArgSpec("packed", "u8", align=64, follows=("n",)),
+            ArgSpec("columns", "u8", align=64),
+            ArgSpec("table", "u8"),
+            *(
+                ArgSpec(f"x{n}", dtype, follows=tuple(axes[at[0]] if at else None for at in index))
+                for n, (dtype, index) in enumerate(self.extra)
+            ),
+            ArgSpec("out", self.out, "write", shape=(*lead, "M", "N"), follows=axes),
+        )
+
+    def infer(self, shapes: Mapping[str, Any], operands: Mapping[str, Any]) -> dict[str, Any]:
+        return {"out": self.shape}
+
+    def index_space(self) -> IndexSpace:
+        return IndexSpace((Axis("m", "M", multiple=FEW), Axis("n", "N", multiple=MOST_COLUMNS)))
+
+    def execute(self, ctx: Any) -> None:
+        rows, packed, columns, table = (ctx.read(slot) for slot in ("rows", "packed", "columns", "table"))
+        out = ctx.write("out")
+        extra = [_spread(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
+        scratch = ctx.scratch(self.engine.scratch_bytes(out.shape[-2]))
+        for at in np.ndindex(out.shape[:-2]):
+            ctx.sweep(
+                self, rows[at], packed, out[at], columns, _NO_BYTES, _NO_ROWS, table, scratch, *(x[at] for x in extra)
+            )
+
+    def detail(self, rows: Any, *_: Any) -> str:
+        """Instruction, weights and tiles at this number of rows, for `explain()`."""
+        engine, M = self.engine, rows.shape[0]
+        codes, layout = engine.codes, engine.layout
+        form = {"plain": "codes", "shifts": "codes less zero points", "table": "a byte shuffle of codes"}[codes.form]
+        how = "unpacked in registers" if engine.packed(M) else "unpacked panel by panel"
+        return (
+            f"{codes.dot.name} on {codes.level}, {form} of {codes.bits} bits in blocks of {layout.depth}, {how}, "
+            f"mr x nr {engine.tallest(M)} x {layout.nr}, mc {engine.rows(M)}"
+        )
+
+    def cost(self, extents: Mapping[str, int], *_: Any) -> float:
+        """About the bytes that could have been moved meanwhile: 8 products in the time of a byte, or the weights."""
+        layout = self.engine.layout
+        m, n = extents["m"], extents["n"]
+        return max(m * n * layout.K / 8, layout.panel / layout.nr * n, 4.0 * m * n)
+
+
+@lru_cache(maxsize=1)
+def _driver() -> Native:
+    return Native("from tilework.kernels.cpu.linear.driver import linear_entry as entry\n", raw=True)
+
+
+@register("linear_panels", backend="cpu", variant="microkernel")
+def build(kernel: LinearPanels) -> WithParams:
+    engine = kernel.engine
+    return WithParams(
+        _driver(), lambda rows, *_: engine.parameters(rows.shape[0], kernel.plane), trailing=len(kernel.extra)
+    )

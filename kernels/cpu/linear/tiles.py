@@ -1,0 +1,254 @@
+"""The integer micro-kernel of linear: rows of quantized x by a panel of packed weights, block after block along K.
+
+A block's products are summed in int32, from the correction that the row brings with it; then float32 sums, which stay
+in registers, take them in:
+
+    sum = fma(f32(S), scale[n] * x_scale, sum);   with offsets then  sum = fma(offset[n], x_sum, sum)
+
+The panel is either packed as in layout.py, and unpacked in registers for a few rows, or as Unpack left it for many.
+A row of x is a row of blocks too: scale, correction, and with offsets the scaled sum and 4 bytes, then the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import isa
+from ..dot import DOTS
+from ..microkernel import ARGUMENTS
+from ..simd import F32, I8, I32, function, vector
+from .codes import Codes, Unpacking, dot
+from .loops import Loops
+
+# What the arguments of microkernel.ARGUMENTS are for the functions here.
+MEANING = {
+    "a": "first row of quantized x",
+    "lda": "bytes between rows",
+    "steps": "units of a block",
+    "b": "the panel's first record",
+    "pitch": "bytes of a record",
+    "c": "float32 sums, which are added to",
+    "ldc": "bytes between their rows",
+    "columns": "the panel's first byte of shifts",
+    "plane": "bytes of shifts of a block",
+    "epilogue": "the table",
+    "segments": "how many blocks",
+    "stride": "bytes of a block of x",
+}
+
+
+def x_header(offset: bool) -> int:
+    """Bytes before the values of a block of x."""
+    return 16 if offset else 8
+
+
+@dataclass(frozen=True)
+class GroupTile:
+    """
+    rows      of x
+    vectors   of the panel
+    packed    whether the panel is as packed
+    zeros     whether the bytes of shifts are zero points, which multiply the correction
+    offset    whether blocks have offsets
+    """
+
+    codes: Codes
+    rows: int
+    vectors: int
+    packed: bool = False
+    zeros: bool = False
+    offset: bool = False
+
+    @property
+    def level(self) -> str:
+        return self.codes.level
+
+    @property
+    def name(self) -> str:
+        flags = "".join(c for c, on in (("p", self.packed), ("z", self.zeros), ("o", self.offset)) if on)
+        return f"group_{self.codes.name}_{self.rows}x{self.vectors}{flags}"
+
+    @property
+    def chains(self) -> int:
+        """Integer accumulators for each sum, so that a small tile still fills the pipeline."""
+        return 2 if self.rows * self.vectors <= 4 else 1
+
+
+class _Tile(Loops):
+    def __init__(self, tile: GroupTile, made: Any):
+        super().__init__(made, ARGUMENTS)
+        self.tile, self.codes, self.level = tile, tile.codes, isa.LEVELS[tile.level]
+        self.lanes, self.width = self.level.lanes, 4 * self.level.lanes
+        self.ints, self.floats = vector(I32, self.lanes), vector(F32, self.lanes)
+        self.size = tile.rows * tile.vectors
+        self.nr = self.lanes * tile.vectors
+        self.unpacking = Unpacking(self, tile.codes, self.arg["epilogue"]) if tile.packed else None
+        self.packed_header = 4 * self.nr * (2 if tile.offset else 1)
+
+    def build(self) -> None:
+        arg, n = self.arg, self.tile.vectors
+        rows = [arg["c"]]
+        for _ in range(self.tile.rows - 1):
+            rows.append(self.b.add(rows[-1], arg["ldc"]))
+        sums = [self.load(self.offset(row, self.width * j), self.floats, 4) for row in rows for j in range(n)]
+        state = [arg["a"], arg["b"], arg["columns"], *sums]
+
+        def block(now: list[Any]) -> list[Any]:
+            a, b, side, *sums = now
+            sums = self.block(a, b, side, sums)
+            return [self.b.add(a, arg["stride"]), self.b.add(b, arg["pitch"]), self.b.add(side, arg["plane"]), *sums]
+
+        sums = self.repeat(arg["segments"], state, block)[3:]
+        for k, x in enumerate(sums):
+            self.store(x, self.offset(rows[k // n], self.width * (k % n)), 4)
+        self.b.ret_void()
+
+    def x_rows(self, a: Any) -> list[Any]:
+        rows = [a]
+        for _ in range(self.tile.rows - 1):
+            rows.append(self.b.add(rows[-1], self.arg["lda"]))
+        return rows
+
+    def block(self, a: Any, b: Any, side: Any, sums: list[Any]) -> list[Any]:
+        tile, n = self.tile, self.tile.vectors
+        rows = self.x_rows(a)
+        accs = self.first(rows, side) + [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
+        if self.unpacking is not None:
+            self.unpacking.begin(side, n)
+        start = self.offset(a, x_header(tile.offset)), self.offset(b, self.packed_header)
+
+        def unit(now: list[Any]) -> list[Any]:
+            a, b, *accs = now
+            return self.unit(a, b, accs)
+
+        accs = self.repeat(self.arg["steps"], [*start, *accs], unit)[2:]
+        for extra in range(1, tile.chains):
+            part = accs[extra * self.size : (extra + 1) * self.size]
+            accs[: self.size] = [self.b.add(x, y) for x, y in zip(accs[: self.size], part, strict=True)]
+        return self.take_in(rows, b, accs[: self.size], sums)
+
+    def first(self, rows: list[Any], side: Any) -> list[Any]:
+        """Where the integer sums start: the correction of the row."""
+        n, accs = self.tile.vectors, []
+        zeros = []
+        if self.tile.zeros:
+            narrow = vector(I8, self.lanes)
+            zeros = [self.b.zext(self.load(self.offset(side, self.lanes * j), narrow, 1), self.ints) for j in range(n)]
+        for row in rows:
+            correction = self.splat(self.load(self.offset(row, 4), I32, 4), self.lanes)
+            accs += [self.b.mul(correction, zeros[j]) if zeros else correction for j in range(n)]
+        return accs
+
+    def unit(self, a: Any, b: Any, accs: list[Any]) -> list[Any]:
+        """The products of one unit."""
+        tile, codes, n = self.tile, self.codes, self.tile.vectors
+        rows = self.x_rows(a)
+        raw = [self.load(self.offset(b, self.width * j), self.ints, 4) for j in range(n)] if tile.packed else []
+        step = 4 * codes.item
+        for place in range(codes.places):
+            if self.unpacking is not None:
+                w = [self.unpacking.parts(self.unpacking.bytes_of(raw[j], place, j)) for j in range(n)]
+            else:
+                at = place * n * codes.parts
+                w = [
+                    [
+                        self.load(self.offset(b, self.width * (at + j * codes.parts + p)), self.ints, 4)
+                        for p in range(codes.parts)
+                    ]
+                    for j in range(n)
+                ]
+            chain = (place % tile.chains) * self.size
+            for p in range(codes.parts):
+                for i, row in enumerate(rows):
+                    x = self.splat(self.load(self.offset(row, place * step + 4 * p), I32, 1), self.lanes)
+                    for j in range(n):
+                        k = chain + i * n + j
+                        accs[k] = dot(self, codes, accs[k], w[j][p], x)
+        read = self.width * n * (1 if tile.packed else codes.places * codes.parts)
+        return [self.offset(a, step * codes.places), self.offset(b, read), *accs]
+
+    def take_in(self, rows: list[Any], b: Any, accs: list[Any], sums: list[Any]) -> list[Any]:
+        """Add a block's integer sums to the float32 sums."""
+        n, made = self.tile.vectors, list(sums)
+        scales = [self.load(self.offset(b, self.width * j), self.floats, 4) for j in range(n)]
+        offsets = []
+        if self.tile.offset:
+            offsets = [self.load(self.offset(b, self.width * (n + j)), self.floats, 4) for j in range(n)]
+        fma = DOTS["fma"].emit
+        for i, row in enumerate(rows):
+            scale = self.splat(self.load(row, F32, 4), self.lanes)
+            total = self.splat(self.load(self.offset(row, 8), F32, 4), self.lanes) if offsets else None
+            for j in range(n):
+                k = i * n + j
+                value = self.b.sitofp(accs[k], self.floats)
+                made[k] = fma(self, made[k], value, self.b.fmul(scales[j], scale))
+                if offsets:
+                    made[k] = fma(self, made[k], offsets[j], total)
+        return made
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Takes a panel's records to what a GroupTile reads for many rows. a is the target, lda its bytes of a record."""
+
+    codes: Codes
+    vectors: int
+    offset: bool = False
+
+    @property
+    def level(self) -> str:
+        return self.codes.level
+
+    @property
+    def name(self) -> str:
+        return f"unpack_{self.codes.name}_{self.vectors}{'o' if self.offset else ''}"
+
+
+class _Unpack(Loops):
+    def __init__(self, unpack: Unpack, made: Any):
+        super().__init__(made, ARGUMENTS)
+        self.unpack, self.codes = unpack, unpack.codes
+        self.width = 4 * unpack.codes.lanes
+        self.ints = vector(I32, unpack.codes.lanes)
+        self.unpacking = Unpacking(self, unpack.codes, self.arg["epilogue"])
+
+    def build(self) -> None:
+        arg, n = self.arg, self.unpack.vectors
+        head = n * (2 if self.unpack.offset else 1)
+
+        def block(now: list[Any]) -> list[Any]:
+            target, source, side = now
+            for j in range(head):
+                at = self.width * j
+                self.store(self.load(self.offset(source, at), self.ints, 4), self.offset(target, at), 4)
+            self.unpacking.begin(side, n)
+            start = self.width * head
+            self.repeat(arg["steps"], [self.offset(target, start), self.offset(source, start)], self.unit)
+            return [self.b.add(target, arg["lda"]), self.b.add(source, arg["pitch"]), self.b.add(side, arg["plane"])]
+
+        self.repeat(arg["segments"], [arg["a"], arg["b"], arg["columns"]], block)
+        self.b.ret_void()
+
+    def unit(self, now: list[Any]) -> list[Any]:
+        target, source = now
+        n, at = self.unpack.vectors, 0
+        raw = [self.load(self.offset(source, self.width * j), self.ints, 4) for j in range(n)]
+        for place in range(self.codes.places):
+            for j in range(n):
+                for x in self.unpacking.parts(self.unpacking.bytes_of(raw[j], place, j)):
+                    self.store(x, self.offset(target, at), 4)
+                    at += self.width
+        return [self.offset(target, at), self.offset(source, self.width * n)]
+
+
+def emit(module: Any, what: GroupTile | Unpack, attributes: tuple[str, ...] = ()) -> Any:
+    """The tile, or the unpacker, as an internal function of the module, made once."""
+    made = module.globals.get(what.name)
+    if made is None:
+        made = function(module, what.name, len(ARGUMENTS), attributes)
+        (_Tile(what, made) if isinstance(what, GroupTile) else _Unpack(what, made)).build()
+    return made
+
+
+__all__ = ["MEANING", "Codes", "GroupTile", "Unpack", "emit", "x_header"]

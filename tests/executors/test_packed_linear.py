@@ -1,0 +1,219 @@
+"""linear over packed codes: every path gives the reference's bits, at every level, tile, thread count and number of rows."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from tilework.executors import SingleThreadExecutor, TilingExecutor
+from tilework.kernels import ops
+from tilework.kernels.cpu import isa
+from tilework.kernels.linear import CodeFormat, Linear
+from tilework.kernels.reference import linear as meaning
+from tilework.primitives.errors import TileworkError
+from tilework.primitives.pipeline import Pipeline
+
+LEVELS = [level.name for level in isa.available()]
+INT8 = {
+    "g32": CodeFormat(4, block=(1, 32), zero_point=True),  # the random zero points below become a shift of every block
+    "table g16": CodeFormat(4, block=(1, 16), kind="table"),
+    "offset g48": CodeFormat(4, signed=True, block=(1, 48), kind="offset"),
+    "8 bits g7": CodeFormat(8, block=(1, 7), zero_point=True),
+    "3 bits 2-D": CodeFormat(3, block=(8, 100)),
+    "2 bits row": CodeFormat(2, signed=True, block=(1, None)),
+    "1 bit tensor": CodeFormat(1, block=(None, None), packing="bytes"),
+    "6 bits table": CodeFormat(6, block=(1, 20), kind="table"),
+}
+
+
+def weights(fmt, N, K, seed=0):
+    """Random codes and parameters: {slot: array}. The first block's scale is 0, the last's is subnormal."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 256, (N, fmt.row_bytes(K)), dtype=np.uint8)
+    if fmt.packing == "bytes":
+        codes &= (1 << fmt.bits) - 1
+    made = {"codes": codes}
+    for slot in fmt.parameters:
+        shape = fmt.blocks(N, K)
+        if slot == "zero_point":
+            made[slot] = rng.integers(fmt.lowest, fmt.highest + 1, shape).astype(np.int32)
+        else:
+            made[slot] = rng.standard_normal(shape).astype(np.float32) * np.float32(0.01)
+            made[slot].flat[0] = 0
+            made[slot].flat[-1] = 1e-40
+    if fmt.kind == "table":
+        made["table"] = rng.standard_normal(1 << fmt.bits).astype(np.float32)
+    return made
+
+
+def rows_of(M, K, dtype=np.float32, seed=1):
+    """Rows with ties, zeros, huge and tiny blocks among them."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((M, K)) * np.exp(rng.uniform(-8, 8, (M, 1)))
+    x[0, : K // 2] = 0
+    x[-1] = np.arange(K) % 9 - 4
+    if M > 2 and dtype != np.float16:
+        x[1] *= 1e-34
+    return x.astype(dtype)
+
+
+def pipeline(kernel, made, after=None, batch=()):
+    pipe = Pipeline("linear")
+    x = pipe.input("x", kernel.x_dtype, (*batch, "M", kernel.K))
+    y = pipe.add(kernel, x=x, **made)
+    pipe.output("y", after(y) if after else y)
+    return pipe
+
+
+def expected(kernel, made, x):
+    return meaning.linear(kernel, x, *made.values())
+
+
+def run(executor, kernel, made, x):
+    plan = executor.compile(pipeline(kernel, made))
+    out = np.full((*x.shape[:-1], len(made["codes"])), np.nan, np.float32)
+    out.view(np.uint32)[...] = 0x5A5A5A5A
+    plan.run({"x": x}, out={"y": out})
+    return out
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", INT8)
+def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level):
+    fmt = INT8[name]
+    N, K = 2 * 32 + 1, 150
+    made, kernel = weights(fmt, N, K), Linear(fmt, K)
+    for M in (2, 15):  # a packed panel, and an unpacked one with tiles of several heights
+        x = rows_of(M, K)
+        assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
+
+
+@pytest.mark.parametrize(("M", "N"), [*itertools.product((1, 8, 9), (1, 31, 32, 33))])
+def test_integer_path_is_exact_around_tile_edges(M, N):
+    fmt, K = INT8["g32"], 64
+    made, kernel = weights(fmt, N, K), Linear(fmt, K)
+    x = rows_of(M, K)
+    assert_array_equal(run(TilingExecutor(threads=1), kernel, made, x), expected(kernel, made, x))
+
+
+@pytest.mark.parametrize("K", [1, 7, 31, 32, 33, 100])
+def test_blocks_need_not_divide_the_depth(K):
+    fmt = INT8["g32"]
+    made, kernel = weights(fmt, 40, K), Linear(fmt, K)
+    for M in (1, 9):
+        x = rows_of(M, K)
+        assert_array_equal(run(TilingExecutor(threads=1), kernel, made, x), expected(kernel, made, x))
+
+
+@pytest.mark.parametrize(("M", "N"), [(0, 5), (3, 0)])
+def test_empty_results_are_empty(M, N):
+    fmt = INT8["g32"]
+    made, kernel = weights(fmt, max(N, 1), 64), Linear(fmt, 64)
+    if N == 0:
+        made = {slot: array[:0] for slot, array in made.items()}
+    found = run(TilingExecutor(threads=1), kernel, made, np.zeros((M, 64), np.float32))
+    assert found.shape == (M, N)
+
+
+def test_threads_and_executors_agree_and_rows_may_come_in_any_strides():
+    fmt, K, N = INT8["g32"], 96, 200
+    made, kernel = weights(fmt, N, K), Linear(fmt, K)
+    wide = rows_of(40, 2 * K)
+    x = wide[::2, ::2]
+    right = expected(kernel, made, x)
+    for executor in (TilingExecutor(threads=2), TilingExecutor(threads=3), SingleThreadExecutor(debug=True)):
+        assert_array_equal(run(executor, kernel, made, x), right)
+    assert_array_equal(run(SingleThreadExecutor("reference"), kernel, made, x), right)
+
+
+@pytest.mark.parametrize("x_dtype", ["f16", "bf16"])
+def test_halves_are_widened(x_dtype):
+    from tilework.primitives import dtypes
+
+    fmt, K = INT8["offset g48"], 100
+    made, kernel = weights(fmt, 33, K), Linear(fmt, K, x_dtype=x_dtype, activation="row")
+    for M in (1, 20):
+        x = rows_of(M, K, np.float16).astype(dtypes.get(x_dtype).numpy)
+        assert_array_equal(run(TilingExecutor(threads=1), kernel, made, x), expected(kernel, made, x))
+
+
+def test_leading_dimensions_share_the_weights():
+    fmt, K = INT8["g32"], 64
+    made, kernel = weights(fmt, 33, K), Linear(fmt, K, batch=2)
+    x = rows_of(2 * 3 * 5, K).reshape(2, 3, 5, K)
+    found = TilingExecutor(threads=2).run(pipeline(kernel, made, batch=(2, 3)), {"x": x})["y"]
+    assert_array_equal(found, expected(kernel, made, x))
+
+
+def test_a_row_with_an_infinity_or_nan_is_nan_and_no_other():
+    fmt, K = INT8["g32"], 64
+    made, kernel = weights(fmt, 40, K), Linear(fmt, K)
+    made["scale"][:] = 1
+    x = rows_of(4, K)
+    x[1, 3], x[2, 40] = np.inf, np.nan
+    found = run(TilingExecutor(threads=1), kernel, made, x)
+    assert_array_equal(np.isnan(found).all(axis=1), [False, True, True, False])
+    assert not np.isnan(found[[0, 3]]).any()
+    assert_array_equal(found, expected(kernel, made, x))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda y: ops.add(y, np.linspace(-1, 1, 70, dtype=np.float32)),
+        lambda y: ops.relu(ops.add(y, np.linspace(-1, 1, 70, dtype=np.float32))),
+        lambda y: ops.quantize(y, 0.05, 3, "u8"),
+        lambda y: ops.map(lambda v: v * 0.5 if v > 0 else v * 0.125, y),
+    ],
+    ids=["bias", "bias and relu", "quantized", "a function"],
+)
+def test_what_follows_is_fused_without_changing_a_bit(after):
+    fmt, K = INT8["g32"], 64
+    made, kernel = weights(fmt, 70, K), Linear(fmt, K)
+    pipe = pipeline(kernel, made, after)
+    for M in (2, 20):
+        x = rows_of(M, K)
+        fused = TilingExecutor(threads=2).run(pipe, {"x": x})["y"]
+        assert_array_equal(fused, SingleThreadExecutor("reference").run(pipe, {"x": x})["y"])
+    steps = TilingExecutor(threads=1).compile(pipe).lowered.pipe.steps
+    assert [step.kernel.name for step in steps] == ["linear_rows", "linear_panels"]
+
+
+def test_constant_zero_points_cost_nothing_and_wide_ones_are_refused():
+    fmt, K = CodeFormat(4, block=(1, 32), zero_point=True), 64
+    made, kernel = weights(fmt, 33, K), Linear(fmt, K)
+    for zero in (8, -3, 200):
+        made["zero_point"][:] = zero
+        x = rows_of(9, K)
+        assert_array_equal(run(TilingExecutor(threads=1), kernel, made, x), expected(kernel, made, x))
+    made["zero_point"][0, 0], made["zero_point"][1, 0] = -5, 251
+    with pytest.raises(TileworkError, match="zero points from -5 to 251"):
+        TilingExecutor(threads=1).compile(pipeline(kernel, made))
+
+
+def test_weights_known_only_at_run_time_go_through_the_reference():
+    fmt, K = INT8["g32"], 64
+    made, kernel = weights(fmt, 33, K), Linear(fmt, K)
+    pipe = Pipeline("late")
+    values = {}
+    for slot, array in made.items():
+        values[slot] = pipe.input(
+            slot, {"uint8": "u8", "int32": "s32", "float32": "f32"}[array.dtype.name], array.shape
+        )
+    pipe.output("y", pipe.add(kernel, x=pipe.input("x", "f32", ("M", K)), **values))
+    x = rows_of(3, K)
+    found = TilingExecutor(threads=1).run(pipe, {"x": x, **made})["y"]
+    assert_array_equal(found, expected(kernel, made, x))
+
+
+def test_a_linear_can_be_saved_and_loaded(tmp_path):
+    from tilework.primitives import storage
+
+    fmt, K = INT8["table g16"], 40
+    made, kernel = weights(fmt, 20, K), Linear(fmt, K)
+    storage.save(pipeline(kernel, made), tmp_path / "linear.tw")
+    again = storage.load(tmp_path / "linear.tw")
+    assert again.steps[0].kernel == kernel
+    x = rows_of(3, K)
+    assert_array_equal(TilingExecutor(threads=1).run(again, {"x": x})["y"], expected(kernel, made, x))
