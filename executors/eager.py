@@ -30,6 +30,8 @@ def _eager(op: Callable[..., Any]) -> Callable[..., Any]:
         inputs: dict[str, Any] = {}
 
         def enter(n: int, given: Any) -> Any:
+            if n == 0 and isinstance(given, (list, tuple)) and any(_is_tensor(x) for x in given):
+                return [enter(m, x) for m, x in enumerate(given)]
             if n > 0 and isinstance(given, (Buffer, np.ndarray)):
                 return pipe.constant(given)  # known here and now: sums are proven from what it holds
             if isinstance(given, Buffer):

@@ -99,6 +99,10 @@ class Operand:
             ) from None
         return self._view(moved)
 
+    def restrided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
+        """The same memory under another shape and other strides in bytes, which stay inside it."""
+        return self._view(np.lib.stride_tricks.as_strided(self._shadow, shape, strides))
+
     def __getitem__(self, index: Any) -> Operand:
         items = index if isinstance(index, tuple) else (index,)
         if not all(i is None or i is Ellipsis or isinstance(i, (slice, int, np.integer)) for i in items):

@@ -243,7 +243,24 @@ def _quotient(op: str, a: int | Size, b: int | Size) -> int | Size:
         if isinstance(rest, int):
             return _simplest(whole) + (rest // b if op == "floordiv" else -(-rest // b))
         return size(_Atom(op, (rest, b))) + _simplest(whole)
-    return size(_Atom(op, (a, b)))
+    exact = _divided(a, b) if isinstance(a, Size) and isinstance(b, Size) else None
+    return exact if exact is not None else size(_Atom(op, (a, b)))
+
+
+def _divided(a: Size, b: Size) -> int | Size | None:
+    """a / b where b is one product that every term of a has as a factor; None where it is not."""
+    if len(b._terms) != 1:
+        return None
+    ((divisor, coefficient),) = b._terms
+    found: dict[_Monomial, int] = {}
+    for monomial, c in a._terms:
+        powers = dict(monomial)
+        for atom, power in divisor:
+            powers[atom] = powers.get(atom, 0) - power
+        if c % coefficient or any(p < 0 for p in powers.values()):
+            return None
+        found[tuple((atom, p) for atom, p in powers.items() if p)] = c // coefficient
+    return _simplest(found)
 
 
 def maximum(*args: SizeLike) -> int | Size:

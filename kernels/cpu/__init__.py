@@ -7,6 +7,7 @@ from . import gemm_plain as gemm_plain
 from . import linear as linear
 from . import lookup as lookup
 from . import map as map
+from . import moving as moving
 from . import quantize as quantize
 from . import real_expand as real_expand
 from . import requantize as requantize

@@ -1,3 +1,4 @@
 """What each step means, in plain NumPy. Importing this registers the backend "reference"."""
 
+from . import moving_steps as moving_steps
 from . import steps as steps

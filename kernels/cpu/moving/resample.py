@@ -1,0 +1,99 @@
+"""Resize along one axis on the CPU. kernels/reference/moving.py says what it computes."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from ...factory import register
+from ...forge import Native
+from ...indexing import AXES
+from ...moving.resize import COORDINATES, ROUNDINGS, Resize
+from ...resampling import floor, support, weight
+from .gather import loops, ranges, tile_text
+
+
+@register("resize", backend="cpu")
+def build(kernel: Resize) -> Native:
+    """Loops over the axes before and after the resized one; along the last axis when it is another, whole rows."""
+    names = AXES[: kernel.rank]
+    axis = kernel.axis
+    place = names[axis]
+    scale = f"{kernel.scale!r}" if kernel.scale else f"y.shape[{axis}] / x.shape[{axis}]"
+    lines = [f"scale = {scale}", f"before = x.shape[{axis}]", f"after = y.shape[{axis}]"]
+    lines += loops(names[: axis + 1])
+    pad = "    " * (axis + 1)
+    rule = COORDINATES.index(kernel.coordinates)
+    lines.append(f"{pad}at = position({place}, {rule}, scale, before, after, {kernel.start!r}, {kernel.end!r})")
+    after = names[axis + 1 :]
+
+    def cut(middle: str) -> str:
+        return ", ".join([*names[:axis], middle, *(f"{n}0:{n}1" for n in after)])
+
+    if kernel.coordinates == "tf_crop_and_resize":
+        lines += [
+            f"{pad}if at < 0.0 or at > before - 1.0:",
+            f"{pad}    y[{cut(place)}] = {kernel.outside!r}",
+            f"{pad}    continue",
+        ]
+    if kernel.mode == "nearest":
+        lines += [
+            f"{pad}z = nearest(at, {ROUNDINGS.index(kernel.rounding)}, before)",
+            f"{pad}y[{cut(place)}] = x[{cut('z')}]",
+        ]
+    else:
+        looped, row = after[:-1], after[-1:]
+        lines += loops(looped, axis + 1)
+        pad += "    " * len(looped)
+        rows = [*looped, *(f"{n}0:{n}1" for n in row)]
+        source = ", ".join([*names[:axis], ":", *rows])
+        target = ", ".join([*names[:axis], place if row else f"{place}:{place} + 1", *rows])
+        stretch = "max(1.0, 1.0 / scale)" if kernel.antialias else "1.0"
+        cubic = kernel.mode == "cubic"
+        lines.append(
+            f"{pad}blend{len(row)}(x[{source}], y[{target}], at, {cubic}, {kernel.cubic_a!r}, {stretch}, {kernel.exclude})"
+        )
+    text = tile_text([*ranges(names), "x", "y"], lines)
+    home = __package__.rsplit(".", 2)[0]
+    header = f"from {home}.resampling import nearest, position\nfrom {__package__}.resample import blend0, blend1\n"
+    return Native(header + text.source)
+
+
+@njit(nogil=True, error_model="numpy")
+def total_weight(at, first, last, n, cubic, a, stretch, exclude):
+    """The sum of the weights, for making them add up to 1 where they may not."""
+    total = 0.0
+    for z in range(first, last + 1):
+        if not exclude or 0 <= z < n:
+            total += weight((z - at) / stretch, cubic, a)
+    return total
+
+
+@njit(nogil=True, error_model="numpy")
+def blend0(x, y, at, cubic, a, stretch, exclude):
+    """y[0] = the weighted sum of x around a place."""
+    n = x.shape[0]
+    reach = support(cubic, stretch)
+    first, last = floor(at - reach) + 1, floor(at + reach)
+    total = total_weight(at, first, last, n, cubic, a, stretch, exclude) if exclude or stretch != 1.0 else 1.0
+    result = y.dtype.type(0)
+    for z in range(first, last + 1):
+        if not exclude or 0 <= z < n:
+            w = weight((z - at) / stretch, cubic, a) / total
+            result += y.dtype.type(w) * x[min(max(z, 0), n - 1)]
+    y[0] = result
+
+
+@njit(nogil=True, error_model="numpy")
+def blend1(x, y, at, cubic, a, stretch, exclude):
+    """y[:] = the weighted sum of rows of x around a place."""
+    n = x.shape[0]
+    reach = support(cubic, stretch)
+    first, last = floor(at - reach) + 1, floor(at + reach)
+    total = total_weight(at, first, last, n, cubic, a, stretch, exclude) if exclude or stretch != 1.0 else 1.0
+    y[:] = y.dtype.type(0)
+    for z in range(first, last + 1):
+        if not exclude or 0 <= z < n:
+            w = y.dtype.type(weight((z - at) / stretch, cubic, a) / total)
+            row = x[min(max(z, 0), n - 1)]
+            for k in range(y.shape[0]):
+                y[k] += w * row[k]
