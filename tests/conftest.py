@@ -21,6 +21,12 @@ def _absent(reason, promise):
 
 
 @pytest.fixture(scope="session")
+def absent():
+    """absent(reason, promise): skip, or fail where the environment variable `promise` is 1."""
+    return _absent
+
+
+@pytest.fixture(scope="session")
 def peer():
     """Return a function that imports another library to compare with, or skips: `torch = peer("torch")`."""
 

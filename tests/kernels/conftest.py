@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tilework.kernels import factory, forge
+from tilework.kernels.cuda.interpreter import launching
 from tilework.kernels.entry import OperandType, bits_view
 from tilework.primitives import dtypes
 from tilework.primitives.kernel import index_space, signature
@@ -33,8 +34,9 @@ def poisoned(shape, dtype):
     )
 
 
-def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
+def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None, seed=None):
     """Run and return the output. `cut`: the edge of the rectangles along each axis; None: one rectangle.
+    `seed`: of the order in which the CUDA interpreter runs warps; None: in step.
 
     Raises AssertionError where the tiles return a status.
     """
@@ -50,6 +52,10 @@ def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None):
     built = factory.get(kernel.name, backend, variant, **facts)
     if isinstance(built, factory.Whole):
         built.fn(*operands, out)
+        return out
+    if backend == "cuda":
+        status = launching.execute(built, *operands, out, seed=seed)
+        assert status == 0, f"status {status}"
         return out
     extents = [evaluate(substitute(axis.size(), env), env) for axis in index_space(kernel).axes]
     arrays = tuple(bits_view(x) for x in (*operands, out))
@@ -85,21 +91,25 @@ def run_on():
     return _run_on
 
 
-@pytest.fixture(params=["reference", "cpu", "cpu-tiles"])
+@pytest.fixture(params=["reference", "cpu", "cpu-tiles", "cuda"])
 def run(request):
-    """run(kernel, *operands): on the reference, on the CPU whole, and on the CPU in rectangles of 3."""
+    """run(kernel, *operands): on the reference, on the CPU whole and in rectangles of 3, and on the CUDA interpreter."""
     backend, _, tiles = request.param.partition("-")
     return lambda kernel, *operands, **more: _run_on(backend, kernel, *operands, cut=3 if tiles else None, **more)
 
 
 @pytest.fixture
 def same():
-    """same(kernel, *operands): the CPU's tiles and the reference give the same bits; returns them."""
+    """same(kernel, *operands): the CPU's tiles, CUDA's kernels and the reference give the same bits; returns them."""
 
     def check(kernel, *operands, variant=None):
         right = _run_on("reference", kernel, *operands)
         for cut in (None, 3):
             found = _run_on("cpu", kernel, *operands, cut=cut, variant=variant)
+            np.testing.assert_array_equal(found, right, strict=True)
+            assert found.tobytes() == right.tobytes() or np.isnan(right.astype(np.float64)).any()
+        if variant is None and factory.variants(kernel.name, "cuda"):
+            found = _run_on("cuda", kernel, *operands)
             np.testing.assert_array_equal(found, right, strict=True)
             assert found.tobytes() == right.tobytes() or np.isnan(right.astype(np.float64)).any()
         return right

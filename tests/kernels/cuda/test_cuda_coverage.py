@@ -1,0 +1,27 @@
+"""Which steps of the CPU have a CUDA kernel, and which have none yet."""
+
+from tilework.kernels import factory
+
+COVERED = {
+    "add", "add_quantized", "argmax", "clip", "dequantize", "gemm", "lookup", "map", "quantize", "relu", "requantize",
+}  # fmt: skip
+
+
+def steps_on(backend):
+    """Names of steps that a pipeline can hold: those with a meaning in the reference."""
+    factory.variants("gemm", backend)  # loads the backend
+    return {name for name, found in factory._variants if found == backend}
+
+
+def test_what_has_a_cuda_kernel_keeps_it(report):
+    meant, cpu, cuda = steps_on("reference"), steps_on("cpu"), steps_on("cuda")
+    expanded = {name.removeprefix("expand.") for name in cpu}
+    missing = sorted(meant & (cpu | expanded) - cuda)
+    report("steps of the CPU without a CUDA kernel", ", ".join(missing) or "none")
+    assert COVERED <= cuda
+    assert cuda <= meant, "a CUDA kernel of a step that the reference does not define"
+
+
+def test_a_missing_kernel_says_what_cuda_has(monkeypatch):
+    error = factory._miss("no_such_step", "cuda", [])
+    assert "no kernel 'no_such_step' on backend 'cuda': cuda has" in error
