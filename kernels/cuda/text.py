@@ -33,8 +33,12 @@ class Parameters:
         self.args.append(arg)
 
     def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int]) -> Launch:
-        sizes = [((*given, 1, 1)[0], (*given, 1, 1)[1], (*given, 1, 1)[2]) for given in (grid, block)]
-        return Launch(kernel, tuple(self.types), *sizes, tuple(self.args), tuple(self.writes))
+        return Launch(kernel, tuple(self.types), _three(grid), _three(block), tuple(self.args), tuple(self.writes))
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
 
 
 def coordinates(flat: str, sizes: Sequence[str], names: Sequence[str]) -> list[str]:
