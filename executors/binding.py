@@ -12,14 +12,14 @@ import numpy as np
 from ..kernels import factory, forge
 from ..kernels.entry import OperandType
 from ..primitives import dtypes
-from ..primitives.arena import BufferId, plan_offsets
+from ..primitives.arena import BufferId, Request, lower_bound, plan_offsets
 from ..primitives.errors import ArgumentError, PipelineError
 from ..primitives.kernel import index_space
 from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import evaluate
 from . import inputs as doors
-from .chaining import Chain, find_chains
+from .chaining import Chain, find_chains, lives
 from .cutting import SMALL, Cut, cut
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
@@ -159,7 +159,7 @@ class Binder:
             return self.bind(env, strides, separate, found)
         for group in groups:
             self._merge([laid[n] for n in group])
-        verify(laid, placed, requests, {name: d for chain in chains.values() for name, d in chain.held.items()})
+        verify(laid, placed, shapes, chains.values(), self.pipe.updates.values())
         parts = self._parts(laid)
         programs = [p for p in parts if isinstance(p, Program)]
         return Binding(
@@ -171,7 +171,7 @@ class Binder:
             parts=parts,
             bases=bases + len(held),
             arena_bytes=peak,
-            arena_bound=_largest_live(requests.values()),
+            arena_bound=lower_bound(requests.values()),
             requests=requests,
             local_bytes=local.peak,
             parallel=self.threads > 1 and any(stage.tiles > 1 for item in laid for stage in item.stages),
@@ -207,22 +207,22 @@ class Binder:
 
         The stage belongs to the first step; the others have none of their own.
         """
-        edges = [(lo, min(lo + chain.tile, chain.size)) for lo in range(0, chain.size, chain.tile)]
-        local.begin(0)
-        fixes = []
-        for name, dimension in chain.held.items():
-            where = placed[name]
-            dtype = self.values[name].dtype
-            assert dtype is not None
-            if dimension != 0 and any(n != 1 for n in where.shape[:dimension]):
-                return None
-            row = contiguous(where.shape, dtype.numpy.itemsize)[dimension]
-            start = local.take(chain.tile * row).offset
-            displacement = np.array([lo * row for lo, _ in edges], np.int64)
-            fixes.append(Fix(where.base, start, displacement))
-        beyond = local.next
+        links = list(zip(chain.steps, chain.axes, strict=True))
+        cuts = dict(zip((step.name for step in chain.steps), chain.cuts, strict=True))
+        tiles = len(chain.cuts[0])
+        asked = []
+        for name, (first, last) in lives(links, chain.held).items():
+            where, cut = placed[name], cuts[chain.steps[first].name]
+            row = contiguous(where.shape, self._item(name))[chain.held[name]]
+            most = int((cut[:, 1] - cut[:, 0]).max())
+            asked.append((name, Request(most * row, first, last, max(64, self.aligns.get(name, 1))), cut[:, 0] * row))
+        offsets, beyond = plan_offsets([request for _, request, _ in asked])
+        fixes = [
+            Fix(placed[name].base, offset, np.ascontiguousarray(displacement))
+            for (name, _, displacement), offset in zip(asked, offsets, strict=True)
+        ]
         laid, rows = [], []
-        for step, axis in zip(chain.steps, chain.axes, strict=True):
+        for step, axis in links:
             local.begin(beyond)
             item = self._lay(step, env, placed, local)
             if item.python or len(item.stages) != 1 or len(item.stages[0].rows) != 1:
@@ -231,16 +231,23 @@ class Binder:
             assert space is not None
             at = [a.name for a in space.axes].index(axis)
             whole = item.cuts[0].ranges
-            ranges = np.empty((len(edges), whole.shape[1]), np.int64)
+            ranges = np.empty((tiles, whole.shape[1]), np.int64)
             ranges[:, 0::2], ranges[:, 1::2] = whole[:, 0::2].min(axis=0), whole[:, 1::2].max(axis=0)
-            ranges[:, 2 * at : 2 * at + 2] = edges
+            ranges[:, 2 * at : 2 * at + 2] = cuts[step.name]
             row_of = item.stages[0].rows[0]
             rows.append(Row(row_of.address, row_of.block, ranges, step.name, row_of.keep))
-            item.cuts[0] = Cut(ranges, (len(edges),), item.cuts[0].cost)
+            item.cuts[0] = Cut(ranges, (tiles,), item.cuts[0].cost)
             item.stages = []
             laid.append(item)
-        laid[0].stages = [Stage(len(edges), tuple(rows), tuple(fixes))]
+        local.begin(beyond)
+        local.take(0)
+        laid[0].stages = [Stage(tiles, tuple(rows), tuple(fixes))]
         return laid
+
+    def _item(self, name: str) -> int:
+        dtype = self.values[name].dtype
+        assert dtype is not None
+        return dtype.numpy.itemsize
 
     def _is_external(self, value: Value) -> bool:
         return value.kind in ("input", "argument", "state") or (id(value) in self.outputs and value.kind == "result")
@@ -428,18 +435,6 @@ class _Local:
 
 def _compilable(implementation: Any) -> bool:
     return isinstance(implementation, forge.Native) or hasattr(implementation, "py_func")
-
-
-def _largest_live(requests: Any) -> int:
-    change: dict[int, int] = {}
-    for nbytes, first, last in requests:
-        change[first] = change.get(first, 0) + nbytes
-        change[last + 1] = change.get(last + 1, 0) - nbytes
-    live = most = 0
-    for at in sorted(change):
-        live += change[at]
-        most = max(most, live)
-    return most
 
 
 __all__ = ["Binder", "Binding", "Laid", "PipelineError", "Placed", "address_of"]

@@ -1,33 +1,44 @@
 """Stage tiling: neighbouring steps that split along one axis run tile by tile, and what passes between them is a tile.
 
-A chain is a run of steps in which each reads what an earlier one wrote, index for index along the axis that is cut.
-A value that only the chain reads then never exists in full: each worker holds the rows of the tile it is working on.
+A chain is a run of steps in which each reads what an earlier one wrote, index for index or through a window along the
+axis that is cut. A value that only the chain reads then never exists in full: each worker holds the rows of the tile
+that it is working on, and where a window reads across the tile's edge, those rows too: they are computed twice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from ..primitives.kernel import ArgSpec, Axis, index_space
-from ..primitives.pipeline import Step, Value
-from ..primitives.sizes import ceildiv
+import numpy as np
+
+from ..primitives.arena import lower_bound
+from ..primitives.kernel import Affine, index_space
+from ..primitives.pipeline import Step
+from .intervals import Link, axis_of, dimensions, extent_of, propagate, tiles_of
 from .tuned import STAGE
 
-L2 = 512 * 1024  # bytes that the intermediates of one tile may fill
+Array = np.ndarray[Any, Any]
+
+L2 = 256 * 1024  # bytes that the intermediates of one tile may fill; what each step packs has to fit beside them
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
 MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
-LEAST_ROWS = 32  # rows of a tile, so that weights are read for enough of them
+LEAST_ROWS = 48  # rows of a tile, so that weights are read for enough of them; a multiple of most register tiles
+MOST_AGAIN = 1.15  # what the chain may compute, halos included, by what it would compute without tiles
 
 
 @dataclass(frozen=True)
 class Chain:
     """Steps that run tile by tile.
 
-    axes   per step, the name of the axis that is cut
-    held   values that exist as a tile per worker: {name: dimension that is cut}
-    size   extent of the axis
-    tile   indices of the axis in one tile
+    axes    per step, the name of the axis that is cut
+    held    values that exist as a tile per worker: {name: dimension that is cut}
+    size    extent of the last step's axis
+    tile    indices of that axis in one tile
+    cuts    per step, int64 (tiles, 2): the (lo, hi) that it computes in each tile
+    again   what all steps compute, halos included, by what they would compute without tiles
     """
 
     steps: tuple[Step, ...]
@@ -35,6 +46,8 @@ class Chain:
     held: dict[str, int]
     size: int
     tile: int
+    cuts: tuple[Array, ...]
+    again: float = 1.0
 
 
 def find_chains(
@@ -64,14 +77,16 @@ def find_chains(
     for n, step in enumerate(order):
         for value in step.inputs.values():
             readers.setdefault(id(value), set()).add(n)
+    search = _Search(order, kept, readers, shapes, nbytes, threads)
     found: dict[int, Chain] = {}
     start = 0
     while start <= large[-1]:
-        chain = _longest(order, start, apart, shapes)
         chosen = None
-        if len(chain) > 1:
+        for chain in _runs(order, start, apart, shapes):
             rows = next((asked[step.name] for step, _ in chain if step.name in asked), 0)
-            chosen = _worth(chain, start, order, readers, kept, shapes, nbytes, threads, rows)
+            chosen = search.worth(chain, start, rows)
+            if chosen is not None:
+                break
         if chosen is not None:
             found[start] = chosen
             start += len(chosen.steps)
@@ -80,50 +95,36 @@ def find_chains(
     return found
 
 
-def _longest(
+def _runs(
     order: Sequence[Step], start: int, apart: set[str], shapes: Mapping[str, tuple[int, ...]]
-) -> list[tuple[Step, str]]:
-    """The longest run from `start` on: [(step, axis)]."""
+) -> list[list[Link]]:
+    """The longest run from `start` on along each axis of the first step that is more than one step."""
     first = order[start]
     space = index_space(first.kernel)
     if space is None or first.name in apart:
         return []
+    runs = []
     for axis in space.axes:
-        cut = _cuts(first, axis.name)
-        if axis.split and cut:
-            break
-    else:
-        return []
-    chain = [(first, axis.name)]
-    where = dict(cut)  # value id -> the dimension that is cut
-    extent = _extent(first, axis.name, shapes)
-    for step in order[start + 1 : start + MOST_STEPS]:
-        follows = _following(step, where)
-        if follows is None or step.name in apart or _extent(step, follows, shapes) != extent:
-            break
-        cut = _cuts(step, follows)
-        if not cut:
-            break
-        chain.append((step, follows))
-        where.update(cut)
-    return chain
+        where = _cuts(first, axis.name)  # value id -> the dimension that is cut
+        if not axis.split or not where or extent_of(first, axis.name, shapes) < 2:
+            continue
+        chain = [(first, axis.name)]
+        for step in order[start + 1 : start + MOST_STEPS]:
+            follows = _following(step, where)
+            cut = _cuts(step, follows) if follows is not None and step.name not in apart else {}
+            if follows is None or not cut:
+                break
+            chain.append((step, follows))
+            where.update(cut)
+        if len(chain) > 1:
+            runs.append(chain)
+    return runs
 
 
 def _cut_alone(step: Step, tile: Mapping[str, int]) -> bool:
     """Whether a step's tile keeps it out of every stage: it cuts an axis by itself, or says so."""
     space = index_space(step.kernel)
     return tile.get(STAGE) == 0 or (space is not None and any(axis.name in tile for axis in space.axes))
-
-
-def _axis(step: Step, name: str) -> Axis | None:
-    space = index_space(step.kernel)
-    return next((a for a in space.axes if a.name == name and a.split), None) if space is not None else None
-
-
-def dimensions(spec: ArgSpec, value: Value) -> list[tuple[int, object]]:
-    """(dimension of the value, what it follows), the specification aligned with the last dimensions."""
-    follows = spec.follows or ()
-    return [(value.ndim - len(follows) + d, f) for d, f in enumerate(follows)]
 
 
 def _cuts(step: Step, axis: str) -> dict[int, int]:
@@ -147,57 +148,101 @@ def _following(step: Step, where: Mapping[int, int]) -> str | None:
         value = step.inputs.get(spec.slot)
         if value is None or id(value) not in where:
             continue
-        axes.add(dict(dimensions(spec, value)).get(where[id(value)]))
+        follow = dict(dimensions(spec, value)).get(where[id(value)])
+        axes.add(follow.axis if isinstance(follow, Affine) else follow)
     if len(axes) != 1:
         return None
     axis = axes.pop()
-    return axis if isinstance(axis, str) and _axis(step, axis) is not None else None
+    return axis if isinstance(axis, str) and axis_of(step, axis) is not None else None
 
 
-def _extent(step: Step, axis: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """The size of an axis, read off a value that follows it."""
-    for spec in step.specs:
-        value = step.outputs.get(spec.slot)
-        if value is not None:
-            for d, f in dimensions(spec, value):
-                if f == axis:
-                    return shapes[value.name][d]
-    return -1
+def _has_window(chain: Sequence[Link]) -> bool:
+    """Whether a step reads more along the axis than its own indices: then a shorter chain may do where this does not."""
+    return any(isinstance(f, Affine) for step, _ in chain for spec in step.specs for f in spec.follows or ())
 
 
-def _worth(
-    chain: list[tuple[Step, str]],
-    start: int,
-    order: Sequence[Step],
-    readers: Mapping[int, set[int]],
-    kept: set[int],
-    shapes: Mapping[str, tuple[int, ...]],
-    nbytes: Mapping[str, int],
-    threads: int,
-    asked: int,
-) -> Chain | None:
-    """The chain with its tile, shortened to where it pays; None where it does not. asked: rows of its tile, 0 for any."""
-    size = _extent(chain[0][0], chain[0][1], shapes)
-    if size < max(2, threads) * LEAST_ROWS and not asked:
+@dataclass(frozen=True)
+class _Search:
+    """What the worth of a chain depends on, the same for all of a pipeline."""
+
+    order: Sequence[Step]
+    kept: set[int]
+    readers: Mapping[int, set[int]]
+    shapes: Mapping[str, tuple[int, ...]]
+    nbytes: Mapping[str, int]
+    threads: int
+
+    def worth(self, chain: list[Link], start: int, asked: int) -> Chain | None:
+        """The chain with its tile, as many of its steps as can be had; None where it does not pay.
+
+        asked   rows of its tile, 0 for any
+        """
+        while len(chain) > 1:
+            held = self._held(chain, start)
+            if not held or (max(self.nbytes[name] for name in held) < WORTH and not asked):
+                return None
+            made = self._tiled(chain, held, asked)
+            if made is not None or not _has_window(chain):
+                return made
+            chain = chain[:-1]
         return None
-    inside = range(start, start + len(chain))
-    held: dict[str, int] = {}
-    for step, axis in chain:
-        for spec in step.specs:
-            value = step.outputs.get(spec.slot)
-            if value is None or id(value) in kept or not readers.get(id(value), {-1}) <= set(inside):
-                continue
-            if value.name in nbytes:
-                held[value.name] = next(d for d, f in dimensions(spec, value) if f == axis)
-    if not held or (max(nbytes[name] for name in held) < WORTH and not asked):
+
+    def _held(self, chain: list[Link], start: int) -> dict[str, int]:
+        """{value that only the chain reads: its dimension that is cut}"""
+        inside = set(range(start, start + len(chain)))
+        held: dict[str, int] = {}
+        for step, axis in chain:
+            for spec in step.specs:
+                value = step.outputs.get(spec.slot)
+                if value is None or id(value) in self.kept or not self.readers.get(id(value), {-1}) <= inside:
+                    continue
+                at = next(d for d, f in dimensions(spec, value) if f == axis)
+                packed = value.dtype is not None and value.dtype.per_byte > 1 and at == value.ndim - 1
+                if value.name in self.nbytes and not packed and math.prod(self.shapes[value.name][:at]) == 1:
+                    held[value.name] = at
+        return held
+
+    def _tiled(self, chain: list[Link], held: dict[str, int], asked: int) -> Chain | None:
+        size = extent_of(*chain[-1], self.shapes)
+        multiple = math.lcm(*(axis.multiple for step, name in chain if (axis := axis_of(step, name)) is not None))
+        least = max(1, LEAST_ROWS // self._rows(chain, held))
+        if not asked and size < max(2, self.threads) * least:
+            return None
+        a_row = self._live(chain, held) / size
+        rows = max(least, int(L2 / max(a_row, 1)) // least * least)
+        pieces = -(-max(self.threads, -(-size // rows)) // self.threads) * self.threads
+        tile = -(-(asked or -(-size // pieces)) // multiple) * multiple
+        if not asked and pieces >= 8 * self.threads and tile > least:  # as many whole rows of register tiles as can be
+            tile = max(tile // math.lcm(least, multiple), 1) * math.lcm(least, multiple)
+        while tile < 2 * size:
+            cuts = propagate(chain, tiles_of(size, tile), self.shapes, held)
+            if cuts is None:
+                return None
+            whole = sum(extent_of(step, axis, self.shapes) for step, axis in chain)
+            again = sum(int((cut[:, 1] - cut[:, 0]).sum()) for cut in cuts) / whole
+            if again <= MOST_AGAIN or asked:
+                steps, axes = zip(*chain, strict=True)
+                return Chain(steps, axes, held, size, min(tile, size), tuple(cuts), again)
+            tile *= 2
         return None
-    a_row = sum(nbytes[name] for name in held) / size
-    multiple = 1
-    for step, axis in chain:
-        found = _axis(step, axis)
-        assert found is not None
-        multiple = max(multiple, found.multiple)
-    rows = max(LEAST_ROWS, int(L2 / max(a_row, 1)))
-    tiles = int(ceildiv(max(threads, int(ceildiv(size, rows))), threads)) * threads
-    tile = int(ceildiv(asked or ceildiv(size, tiles), multiple)) * multiple
-    return Chain(tuple(s for s, _ in chain), tuple(a for _, a in chain), held, size, min(tile, size))
+
+    def _rows(self, chain: list[Link], held: dict[str, int]) -> int:
+        """How many rows of the innermost dimension one index of the axis stands for, at least."""
+        return max(1, min(math.prod(self.shapes[name][at + 1 : -1]) for name, at in held.items()))
+
+    def _live(self, chain: list[Link], held: dict[str, int]) -> int:
+        """The most bytes of held values that are alive at once."""
+        return lower_bound((self.nbytes[name], first, last) for name, (first, last) in lives(chain, held).items())
+
+
+def lives(chain: Sequence[Link], held: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """{held value: (position in the chain of the step that writes it, of the last that reads it)}"""
+    found: dict[str, tuple[int, int]] = {}
+    for n, (step, _) in enumerate(chain):
+        for value in step.outputs.values():
+            if value.name in held:
+                found[value.name] = (n, n)
+        for value in step.inputs.values():
+            if value.name in found:
+                found[value.name] = (found[value.name][0], n)
+    return found

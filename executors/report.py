@@ -49,9 +49,10 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
             lines.append(f"{'':34} at once with {', '.join(item.beside)}")
     for chain in binding.chains:
         held = ", ".join(chain.held)
+        halo = f"; {chain.again - 1:.1%} of the work is done twice, at the tiles' edges" if chain.again > 1 else ""
         lines.append(
             f"  one stage, {chain.tile} of {chain.size} rows at a time: {', '.join(s.name for s in chain.steps)}; "
-            f"{held} exists as a tile in each thread only"
+            f"{held} exists as a tile in each thread only{halo}"
         )
     total = sum(nbytes for nbytes, _, _ in binding.requests.values())
     lines.append(
