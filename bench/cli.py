@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from .tiles.cli import add_to
 
 app = typer.Typer(
     name="tilework",
@@ -175,6 +176,7 @@ bench_app = typer.Typer(help="Time things, on the machine at hand.", no_args_is_
 peers_app = typer.Typer(help="Against other libraries, on the same bytes.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 bench_app.add_typer(peers_app, name="peers")
+add_to(bench_app)
 
 
 @peers_app.command("gemm")

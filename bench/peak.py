@@ -65,8 +65,17 @@ def read(nbytes: int, threads: int = 1) -> Probe:
     """Reading an array of this size again and again, split between the threads; its work is in bytes."""
     data = np.ones(nbytes // 8, np.int64)
     parts = np.array_split(data, threads)
-    times = 1 if threads == 1 else max(1, READ // nbytes)  # so that starting the threads does not count
+    times = max(1, (READ if threads > 1 else 1 << 20) // nbytes)  # so that starting a call does not count
     return Probe("read", _together([partial(_sum, part, times) for part in parts]), times * data.nbytes)
+
+
+def triad(nbytes: int, threads: int = 1) -> Probe:
+    """a = b + s * c over three float32 arrays of so many bytes together; its work is in bytes."""
+    n = max(16, nbytes // 12 // 16 * 16)
+    arrays = [np.ones(n, np.float32) for _ in range(3)]
+    parts = list(zip(*(np.array_split(x, threads) for x in arrays), strict=True))
+    times = max(1, (READ if threads > 1 else 1 << 20) // nbytes)
+    return Probe("triad", _together([partial(_triad, *part, times) for part in parts]), times * 12.0 * n)
 
 
 def _probe(name: str, run: Any, work: float, threads: int) -> Probe:
@@ -159,3 +168,11 @@ def _sum(x: Array, times: int) -> int:
         for i in range(x.size):
             total += x[i] ^ n  # another sum each time, or one pass would do for all
     return total
+
+
+@njit("void(float32[::1], float32[::1], float32[::1], int64)", nogil=True, error_model="numpy")
+def _triad(a: Array, b: Array, c: Array, times: int) -> None:
+    for n in range(times):
+        s = np.float32(n)
+        for i in range(a.size):
+            a[i] = b[i] + s * c[i]

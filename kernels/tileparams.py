@@ -56,12 +56,16 @@ class Work:
                 a latency, and those lost at the ends of a tile
     unit        which ceiling holds for them: "dot" (8-bit products) or "fma" (float32)
     bytes       {level: bytes that come from it}, of LEVELS
+    group       what the specialisation depends on: tiles of one group are compiled once
+    hopeless    why it is not worth compiling; empty if it is
     """
 
     tile: Mapping[str, int]
     operations: float
     unit: str = "dot"
     bytes: Mapping[str, float] = field(default_factory=dict)
+    group: Mapping[str, int] = field(default_factory=dict)
+    hopeless: str = ""
 
 
 def values_of(params: Mapping[str, Any], tile: Mapping[str, int], kernel: str) -> tuple[int, ...]:

@@ -178,14 +178,15 @@ def _onnxruntime(case: Case, output: str, threads: int) -> Peer | None:
             scalar("yz", TensorProto.UINT8, case.y_zero_point),
         ]
     outputs = [helper.make_tensor_value_info("y", kind, [M, N])]
-    session = _session(helper.make_graph([node], "gemm", inputs, outputs, constants), threads)
+    made = session(helper.make_graph([node], "gemm", inputs, outputs, constants), threads)
     result = case.empty(output)
     return Peer(
-        "onnxruntime", bind(session, {"a": case.a}, {"y": result}), lambda: result, expected, exact=output == "s32"
+        "onnxruntime", bind(made, {"a": case.a}, {"y": result}), lambda: result, expected, exact=output == "s32"
     )
 
 
-def _session(graph: Any, threads: int) -> Any:
+def session(graph: Any, threads: int) -> Any:
+    """An ONNX Runtime session over a graph, on so many threads."""
     import onnxruntime
     from onnx import helper
 

@@ -89,19 +89,21 @@ def count(plan: gemm_plan.Plan, M: int, batch: int = 1) -> Work:
     cache = caches.sizes()
     panels = [layout.nr] * layout.full + ([layout.rest_vectors * lanes] if layout.rest_vectors else [])
     passes = [min(mc, M - row) for row in range(0, M, mc)]
-    spills = max(0, mr * (layout.nr // lanes) + layout.nr // lanes + 1 - levels.LEVELS[plan.family.level].registers)
+    vectors, registers = layout.nr // lanes, levels.LEVELS[plan.family.level].registers
+    needed = mr * vectors + vectors + 1  # sums, a row of B, a value of A
+    spills = max(0, needed - registers)
     cycles, from_l2, from_l3 = 0.0, 0.0, 0.0
     depth_passes = -(-steps // kc)
     for width in set(panels):
-        vectors, times = width // lanes, panels.count(width)
+        across, times = width // lanes, panels.count(width)
         panel = 4 * min(kc, steps) * width
         for rows in set(passes):
             again = passes.count(rows) * times
             tiles = -(-rows // mr)
             short, tall = divmod(rows, tiles)
             for height, n in ((short + 1, tall), (short, tiles - tall)):
-                a_step = max(height * vectors, LATENCY, (vectors + height) / LOADS) + 2 * spills
-                cycles += again * n * (steps * a_step + depth_passes * (TILE_ENDS + height * vectors))
+                a_step = max(height * across, LATENCY, (across + height) / LOADS) + 2 * spills
+                cycles += again * n * (steps * a_step + depth_passes * (TILE_ENDS + height * across))
             stays = panel + 4 * min(kc, steps) * mr <= 0.8 * cache["l1"]
             from_l2 += again * depth_passes * panel * (1 if stays else tiles)
             block = 4 * steps * rows
@@ -116,7 +118,10 @@ def count(plan: gemm_plan.Plan, M: int, batch: int = 1) -> Work:
     home = "l2" if whole <= cache["l2"] / 2 else "l3" if whole <= cache["l3"] * 0.8 else "memory"
     moved[home] = moved.get(home, 0.0) + whole * len(passes)
     unit = "fma" if dot.real else "dot"
-    group = 1 if dot.real else DOTS[levels.LEVELS[plan.family.level].dot].group
-    each = 2 * group * lanes  # operations of that ceiling in a cycle
+    deep = 1 if dot.real else DOTS[levels.LEVELS[plan.family.level].dot].group
+    each = 2 * deep * lanes  # operations of that ceiling in a cycle
     tile = {"mr": mr, "nr": layout.nr, "mc": mc, "kc": min(kc, steps) * layout.group}
-    return Work(tile, batch * cycles * each, unit, {level: batch * n for level, n in moved.items()})
+    hopeless = f"{mr} x {layout.nr} needs {needed} registers of {registers}" if spills else ""
+    group = {"mr": mr, "nr": layout.nr, "splits K": int(plan.family.split_k)}
+    moved = {level: batch * n for level, n in moved.items()}
+    return Work(tile, batch * cycles * each, unit, moved, group, hopeless)

@@ -1,0 +1,79 @@
+"""Problems for this package's own kernels, by their names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...kernels.reference.gemm import bf16_bound, gemm_f32
+from ...primitives.errors import ArgumentError
+from ...primitives.pipeline import Pipeline
+from ..cases import Case, Shape
+from .problem import Array, Problem, dimensions, maker, random
+
+_GEMM = re.compile(r"gemm_(f32|u8|s8|s16|f16|bf16)(u8|s8|s16|f16|bf16|f32)?(s32|f32)?")
+SAMPLED_ROWS = 16  # of a float32 result that are compared with the written order of the sum
+
+
+@maker("gemm_", "MxKxN")
+def gemm(kernel: str, shape: Any, seed: int = 0, output: str = "") -> Problem:
+    """A GEMM whose B is constant. output "u8": with bias, requantize and relu after it (u8 times s8)."""
+    M, K, N = dimensions(shape, "MxKxN")
+    found = _GEMM.fullmatch(kernel)
+    a_dtype, b_dtype = (found[1], found[2] or found[1]) if found else ("", "")
+    label, operations = f"{M}x{K}x{N}", 2.0 * M * K * N
+    if (a_dtype, b_dtype) == ("u8", "s8"):
+        case, output = Case.make(Shape(M, K, N), seed), output or "s32"
+        pipe = case.pipeline(output)
+        return Problem(
+            kernel,
+            label,
+            pipe,
+            {"a": case.a},
+            kernel,
+            operations,
+            lambda: {"y": case.reference(output)},
+            case=(case, output),
+        )
+    if output not in ("", "s32", "f32"):
+        raise ArgumentError(f"{kernel} has no output {output!r} here; gemm_u8s8s32 has s32 and u8")
+    rng = np.random.default_rng(seed)
+    a, b = random(a_dtype or "u8", (M, K), rng), random(b_dtype or "u8", (K, N), rng)
+    pipe = Pipeline(kernel)
+    acc = ops.gemm(pipe.input("a", a_dtype, ("M", K)), pipe.constant("b", b))
+    pipe.output("y", acc)
+    step = pipe.steps[0].name
+    if pipe.steps[0].kernel.name != kernel:
+        raise ArgumentError(
+            f"there is no {kernel}; {pipe.steps[0].kernel.name} is what multiplies {a_dtype} and {b_dtype}"
+        )
+    problem = Problem(kernel, label, pipe, {"a": a}, step, operations)
+    if a.dtype.kind in "iu":
+        problem.expected = lambda: {"y": _exact(a, b)}
+    elif a_dtype == b_dtype == "bf16":
+        problem.expected = lambda: {"y": (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)}
+        problem.allowed = {"y": bf16_bound(a, b)}
+    else:
+        problem.expected = lambda: {"y": _in_order(problem, a, b)}
+    return problem
+
+
+def _exact(a: Array, b: Array) -> Array:
+    """The sums modulo 2**32, from float64: in steps of K whose products and sums stay below 2**53."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.int64)
+    for k in range(0, a.shape[1], 1 << 20):
+        total += (a[:, k : k + (1 << 20)].astype(np.float64) @ b[k : k + (1 << 20)].astype(np.float64)).astype(np.int64)
+    return total.astype(np.int32)
+
+
+def _in_order(problem: Problem, a: Array, b: Array) -> Array:
+    """float32 sums in their written order: some rows by the reference, and all by plain code that agrees with it there."""
+    from ...executors.tiling import TilingExecutor
+
+    plain = TilingExecutor(1, isa="generic", tuned=False).run(problem.pipe, problem.inputs)["y"]
+    rows = np.unique(np.linspace(0, len(a) - 1, SAMPLED_ROWS).astype(int))
+    np.testing.assert_array_equal(plain[rows], gemm_f32(a[rows], b))
+    return plain

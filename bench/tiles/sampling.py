@@ -1,0 +1,105 @@
+"""How long one call takes: samples until they are steady, ranked by their 5th percentile.
+
+Noise only ever adds time, so the fastest samples say most; the very fastest may be a lucky one. The minimum of cold calls
+moves by a fifth from run to run, the 5th percentile by far less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Call = Callable[[], Any]
+
+INNER = 200e-6  # seconds of calls in a sample at least: a clock's own cost and resolution vanish in it
+LEAST = 8  # samples before a time counts as steady
+STEADY = 0.02  # how far apart the fastest quarter of the samples may be
+FIRST = 3  # samples after which a slow tile is given up
+SLOW = 1.3  # times the best so far
+MOST_SECONDS = 0.5  # for one tile
+MOST_SAMPLES = 60
+
+
+class WallClock:
+    """Seconds of calls by the process's clock."""
+
+    name = "clock"
+
+    def time(self, call: Call, n: int) -> float:
+        """Seconds that n calls take together."""
+        start = time.perf_counter()
+        for _ in range(n):
+            call()
+        return time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds a call.
+
+    spread   of the fastest quarter: how far its slowest is above its fastest
+    stopped  why there are no more samples: "steady", "budget" (it never became steady) or "slow" (given up)
+    """
+
+    p5: float
+    median: float
+    samples: int
+    spread: float
+    stopped: str
+
+    @classmethod
+    def of(cls, seconds: list[float], stopped: str) -> Sample:
+        return cls(
+            float(np.percentile(seconds, 5)), float(np.median(seconds)), len(seconds), best_quarter(seconds), stopped
+        )
+
+
+def best_quarter(seconds: list[float]) -> float:
+    """How far the slowest of the fastest quarter (two at least) is above the fastest."""
+    ordered = sorted(seconds)
+    quarter = ordered[: max(2, -(-len(ordered) // 4))]
+    return quarter[-1] / quarter[0] - 1 if quarter[0] > 0 else 0.0
+
+
+def sample(
+    call: Call,
+    timer: Any = None,
+    *,
+    incumbent: float = float("inf"),
+    least: int = LEAST,
+    seconds: float = MOST_SECONDS,
+    before: Call | None = None,
+    inner: float = INNER,
+) -> Sample:
+    """Time a call.
+
+    timer      has time(call, n): seconds that n calls take
+    incumbent  seconds of the best so far: a call that is clearly slower is given up after FIRST samples
+    least      samples before a steady time is believed
+    seconds    for all samples together
+    before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
+    """
+    timer = timer or WallClock()
+    call()
+    n = 1
+    if before is None:
+        once = timer.time(call, 1)
+        while once * n < inner and n < 1 << 20:
+            n = max(n + 1, min(4 * n, round(inner / max(once, 1e-9)) + 1))
+            once = timer.time(call, n) / n
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while True:
+        if before is not None:
+            before()
+        found.append(timer.time(call, n) / n)
+        if len(found) == FIRST and min(found) > SLOW * incumbent:
+            return Sample.of(found, "slow")
+        if len(found) >= least and best_quarter(found) < STEADY:
+            return Sample.of(found, "steady")
+        if len(found) >= MOST_SAMPLES or (time.perf_counter() >= end and len(found) >= FIRST):
+            return Sample.of(found, "budget")

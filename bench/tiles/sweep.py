@@ -1,0 +1,346 @@
+"""A sweep: every tile is checked, then timed; the fastest meet in a final; what was found is kept as it is found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...executors.tuned import Tunable
+from ...kernels import tuning
+from ...primitives.errors import ArgumentError, TileworkError
+from .. import ceilings, load
+from . import caching, final, rivals, search
+from .plans import Device, Ready, tunables
+from .problem import Problem
+from .result import DROPPED, FAILED, OK, PRUNED, WRONG, Point, Rival, Sweep
+from .sampling import SLOW, sample
+from .space import Candidate, Space, Tile, show
+
+TOP = 3  # tiles in the final, beside the own choice
+COLD_SAMPLES = 8
+
+
+@dataclass
+class Options:
+    """How to sweep.
+
+    tiles    {parameter: values}; None: all parameters at the values that the implementation thinks worth it
+    search   full, race or model
+    budget   seconds for one step at one shape; what is not reached is left
+    cache    what is hot while tiles are ranked: hot, weights or all (see caching.MODES)
+    cold     the same for the second figure of the tiles in the final
+    peers    names of peers or of their libraries
+    resume   whether times of earlier runs count; False measures anew
+    save     whether plans are to take the chosen tile from now on
+    rounds   of the final
+    """
+
+    tiles: Mapping[str, Sequence[int]] | None = None
+    search: str = "race"
+    budget: float = 60.0
+    cache: str = "hot"
+    cold: str = "all"
+    peers: Sequence[str] = ()
+    resume: bool = True
+    save: bool = False
+    rounds: int = final.ROUNDS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for mode in (self.cache, self.cold):
+            caching.before(mode, ())
+        if self.search not in search.SEARCHES:
+            raise ArgumentError(f"there is no search {self.search!r}; there is {', '.join(search.SEARCHES)}")
+        if self.budget <= 0 or self.rounds < 1:
+            raise ArgumentError(f"budget={self.budget} s, rounds={self.rounds}: more than nothing is needed")
+        rivals.named(self.peers)
+
+
+class Watch:
+    """What a sweep tells while it runs; a progress bar is one."""
+
+    def begin(self, sweep: Sweep, total: int) -> None:
+        """Points are about to be measured."""
+
+    def point(self, sweep: Sweep, point: Point) -> None:
+        """One more was."""
+
+    def phase(self, what: str) -> None:
+        """Something else than points takes time now."""
+
+    def end(self) -> None:
+        """The sweep is over."""
+
+
+@dataclass
+class Sweeper:
+    """One step of one problem on one device."""
+
+    problem: Problem
+    step: str
+    device: Device
+    options: Options
+    watch: Watch = field(default_factory=Watch)
+    stages: Sequence[int] = ()
+
+    def run(self) -> Sweep:
+        """Sweep. Ctrl-C ends it early; what was found until then is returned, and is in the store."""
+        begun, busy = time.perf_counter(), load.Moment.now()
+        own = self.device.plan(self.problem)
+        self.tunable = find(own, self.step)
+        isa = self.device.isa
+        space = Space.make(self.tunable, isa, self.options.tiles, self.stages)
+        self.before = caching.before(self.options.cache, [*self.problem.inputs.values()])
+        self.sweep = self._empty(space)
+        self.ceilings = ceilings.known(self.device.threads, isa) if self._works(space) else None
+        if self.ceilings is not None:
+            self.sweep.unit = self._works(space)
+            self.sweep.peak_gops = self.ceilings.gops.get(self.sweep.unit)
+        self.points = {key(c.tile): self._point(c) for c in space.candidates}
+        self.sweep.points = list(self.points.values()) + [
+            Point(tile, status=PRUNED, why=why) for tile, why in space.pruned
+        ]
+        self.stored = self._stored() if self.options.resume else {}
+        self.end = begun + self.options.budget
+        self.watch.begin(self.sweep, len(space.candidates))
+        try:
+            try:
+                search.run(self.options.search, space.candidates, self._measure, self._predict)
+            except search.Stop:
+                self.sweep.spent = True
+            self._final()
+        except KeyboardInterrupt:
+            self.sweep.interrupted = True
+            self.sweep.best = self.sweep.timed[0].tile if self.sweep.timed else {}
+        finally:
+            self.watch.end()
+            self.device.release()
+        self._judge_model()
+        self.sweep.wall_s = time.perf_counter() - begun
+        self.sweep.others = busy.others_since() if busy else None
+        if self.options.save and not self.sweep.interrupted and self.sweep.timed:
+            self.save()
+        return self.sweep
+
+    def _empty(self, space: Space) -> Sweep:
+        step = self.tunable
+        return Sweep(
+            kernel=step.key.kernel,
+            step=self.step,
+            label=self.problem.label,
+            sizes=dict(step.sizes),
+            dtypes=list(step.dtypes),
+            threads=self.device.threads,
+            device=self.device.name,
+            search=self.options.search,
+            cache=self.options.cache,
+            cold=self.options.cold,
+            source=step.key.source,
+            operations=self.problem.operations,
+            bytes=self.problem.bytes,
+            values={name: list(v) for name, v in space.values.items()},
+            groups=space.groups,
+            checked=self.problem.reference[1],
+        )
+
+    @staticmethod
+    def _works(space: Space) -> str:
+        """Which ceiling holds for the step's arithmetic; empty where its implementation has no model."""
+        return next((c.work.unit for c in space.candidates if c.work is not None), "")
+
+    def _predict(self, c: Candidate) -> float | None:
+        """Seconds by the model; None where there is none."""
+        if c.work is None or self.ceilings is None:
+            return None
+        return self.ceilings.seconds(c.work.operations, c.work.unit, dict(c.work.bytes))
+
+    def _point(self, c: Candidate) -> Point:
+        predicted = self._predict(c)
+        return Point(
+            c.tile,
+            runs=dict(c.work.tile) if c.work is not None else {},
+            why="not measured",
+            predicted_us=predicted * 1e6 if predicted is not None else None,
+        )
+
+    # Measuring ---------------------------------------------------------------------------------------------------
+
+    def _measure(self, c: Candidate, least: int, best: float) -> Point | None:
+        point = self.points[key(c.tile)]
+        if point.status in (WRONG, FAILED) or (point.status == DROPPED and point.p5_us) or self._enough(point, least):
+            return point
+        stored = self.stored.get(key(c.tile))
+        if stored is not None and (stored["status"] != OK or stored.get("samples", 0) >= least):
+            self._take(point, stored)
+        else:
+            if time.perf_counter() >= self.end and not c.default:
+                raise search.Stop
+            self._time(c, point, least, best)
+            self._keep(point)
+        self.watch.point(self.sweep, point)
+        return point
+
+    @staticmethod
+    def _enough(point: Point, least: int) -> bool:
+        return point.status == OK and point.samples >= least
+
+    def _time(self, c: Candidate, point: Point, least: int, best: float) -> None:
+        """Make a plan, compare what it gives with the right result, then time it."""
+        compiled, started = self.device.compiled()
+        try:
+            ready = self.device.make(self.problem, self.step, c.tile)
+            now, at = self.device.compiled()
+            if now > compiled:
+                self.sweep.compiled += now - compiled
+                self.sweep.compile_s += at - started
+            ready.call()
+            point.why = self.problem.wrong(ready.outputs)
+        except ArgumentError as error:
+            point.status, point.why = PRUNED, str(error)
+            return
+        except (TileworkError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+            point.status, point.why = FAILED, f"{type(error).__name__}: {error}"
+            return
+        if point.why:
+            point.status = WRONG
+            return
+        self.device.settle()
+        incumbent = float("inf") if c.default or self.options.search == "full" else best
+        found = sample(ready.call, self.device.timer, incumbent=incumbent, least=least, before=self.before)
+        point.p5_us, point.median_us = found.p5 * 1e6, found.median * 1e6
+        point.samples, point.spread, point.stopped = found.samples, found.spread, found.stopped
+        point.status = DROPPED if found.stopped == "slow" else OK
+        point.why = f"more than {100 * (SLOW - 1):.0f} % slower than the best so far" if point.status == DROPPED else ""
+
+    # The store ---------------------------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> str:
+        """What tells these times from others of the same key: what was timed with the step, on which data, how."""
+        fixed = {name: tile for name, tile in sorted(self.device.fixed.items())}
+        graph = " ".join(f"{s.name}:{s.kernel.name}" for s in self.problem.pipe.order())
+        return f"{self.problem.label} | {graph} | {fixed} | {self.options.cache} | seed {self.options.seed}"
+
+    def _stored(self) -> dict[Any, dict[str, Any]]:
+        """Points of earlier runs, by tile."""
+        mine = self.tunable.key.facts()
+        found = {}
+        for line in tuning.lines(self.device.machine, tuning.POINT):
+            if all(line.get(k) == v for k, v in mine.items()) and line.get("where") == self.where:
+                found[key(line["tile"])] = line
+        return found
+
+    def _keep(self, point: Point) -> None:
+        if point.status in (OK, DROPPED, WRONG):
+            facts = {
+                k: getattr(point, k) for k in ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped")
+            }
+            line = {"kind": tuning.POINT, **self.tunable.key.facts(), "tile": point.tile, "where": self.where, **facts}
+            tuning.append(self.device.machine, line)
+
+    def _take(self, point: Point, line: Mapping[str, Any]) -> None:
+        for k in ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped"):
+            setattr(point, k, line.get(k, getattr(point, k)))
+        point.origin = "store"
+        self.sweep.resumed += 1
+
+    def save(self) -> None:
+        """Let plans take the chosen tile from now on."""
+        tile = {**self.device.fixed.get(self.step, {}), **self.sweep.best}
+        chosen = self.sweep.chosen
+        line = {
+            "kind": tuning.TUNED,
+            **self.tunable.key.facts(),
+            "tile": tile,
+            "p5_us": chosen.p5_us if chosen else None,
+            "others": self.sweep.others,
+            "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        self.sweep.saved = tuning.append(self.device.machine, line)
+
+    # The final ---------------------------------------------------------------------------------------------------
+
+    def _final(self) -> None:
+        sweep, own = self.sweep, self.points[key({})]
+        best = sweep.timed[:TOP]
+        if not best:
+            sweep.best = {}
+            return
+        if own.status in (OK, DROPPED) and own not in best:
+            best.append(own)
+        self.watch.phase("final")
+        ready: dict[str, Ready] = {}
+        tiles: dict[str, Tile] = {}
+        for point in best:
+            name = show(point.tile)
+            ready[name], tiles[name] = self.device.make(self.problem, self.step, point.tile), point.tile
+        others, sweep.left_out = rivals.make(self.problem, self.options.peers, self.device.threads)
+        calls = {**{name: r.call for name, r in ready.items()}, **{peer.name: peer.call for peer in others}}
+        times = final.rounds(calls, self.device.timer, self.options.rounds, self.device.settle)
+        chosen = final.choose(times, show({}), list(tiles))
+        sweep.best = tiles[chosen]
+        self.watch.phase("cold")
+        cold = self._cold(calls)
+        for name in calls:
+            ratio = final.ratio(times, name, chosen)
+            p5 = float(sorted(times[name])[0]) * 1e6
+            convention = next((peer.convention for peer in others if peer.name == name), "")
+            rival = Rival(
+                name,
+                tiles.get(name),
+                p5,
+                ratio.median,
+                ratio.low,
+                ratio.high,
+                final.tied(ratio),
+                convention,
+                cold.get(name),
+            )
+            (sweep.finalists if name in tiles else sweep.peers).append(rival)
+        for point in best:
+            point.cold_us = cold.get(show(point.tile))
+        sweep.finalists.sort(key=lambda r: (r.name != chosen, r.ratio))
+
+    def _cold(self, calls: Mapping[str, Any]) -> dict[str, float]:
+        """Microseconds of a call when `options.cold` is not in any cache."""
+        before = caching.before(self.options.cold, self.problem.inputs.values())
+        if before is None:
+            return {}
+        found = {}
+        for name, call in calls.items():
+            seconds = sample(call, self.device.timer, least=COLD_SAMPLES, seconds=0.0, before=before)
+            found[name] = seconds.p5 * 1e6
+        return found
+
+    def _judge_model(self) -> None:
+        """How well the model's ranking stands to what was measured."""
+        known = [p for p in self.sweep.timed if p.predicted_us is not None and p.tile]
+        if len(known) < 2:
+            return
+        ranked = sorted(known, key=lambda p: p.predicted_us or 0.0)
+        best = known[0].p5_us or 1.0
+        kept = max(search.KEPT, round(search.KEPT_SHARE * len(self.points))) - 1
+        self.sweep.model = {
+            "rank_of_best": ranked.index(known[0]) + 1,
+            "first_regret": (ranked[0].p5_us or 0.0) / best - 1,
+            "kept": min(kept, len(ranked)),
+            "kept_regret": min(p.p5_us or 0.0 for p in ranked[:kept]) / best - 1,
+            "points": len(ranked),
+        }
+
+
+def key(tile: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """A tile as the key of a dictionary."""
+    return tuple(sorted(tile.items()))
+
+
+def find(plan: Any, step: str) -> Tunable:
+    """The step of a plan that is to be swept. Raises ArgumentError, saying which there are."""
+    known = plan.tiles.tunable
+    if step in known:
+        return known[step]
+    raise ArgumentError(
+        f"there is no step {step!r} whose tile could be swept; there is {', '.join(tunables(plan)) or ', '.join(known) or 'none'}"
+    )
