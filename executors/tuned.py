@@ -34,7 +34,9 @@ class Tunable:
     @property
     def key(self) -> tuning.Key:
         source = tuning.source_of(self.variant.build)
-        return tuning.Key(title(self.kernel), source, self.dtypes, dict(self.sizes), self.threads)
+        return tuning.Key(
+            title(self.kernel), tuning.form_of(self.kernel), source, self.dtypes, dict(self.sizes), self.threads
+        )
 
     def facts(self, tile: Mapping[str, int], isa: str | None) -> dict[str, Any]:
         """What the variant's tile model, and the values of its parameters, may ask for; an unknown size counts as 1."""
@@ -92,6 +94,8 @@ class Tiles:
         if line is None:
             return {}
         tile = dict(line["tile"])
+        if not tile:  # the implementation's own choice turned out to be the best
+            return {}
         reason = self._refuses(step, tile)
         if reason:
             log.warning("the tuned tile of %s is not used: %s", step.key.kernel, reason)

@@ -13,6 +13,7 @@ import inspect
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -34,6 +35,7 @@ class Key:
     """What a tile is tuned for.
 
     kernel   what the step computes, with the steps that are fused into it
+    form     hash of how it is configured (`form_of`)
     source   hash of everything that its machine code comes from (`source_of`)
     dtypes   of its operands
     sizes    its run-time sizes, {name: value}; None where one is not known yet
@@ -41,6 +43,7 @@ class Key:
     """
 
     kernel: str
+    form: str
     source: str
     dtypes: tuple[str, ...]
     sizes: Mapping[str, int | None]
@@ -50,6 +53,7 @@ class Key:
         """As a line has it."""
         return {
             "kernel": self.kernel,
+            "form": self.form,
             "source": self.source,
             "compiler": compiler(),
             "dtypes": list(self.dtypes),
@@ -60,7 +64,7 @@ class Key:
 
     def matches(self, line: Mapping[str, Any]) -> bool:
         """Whether a line is about the same thing at sizes of the same bucket."""
-        if line.get("kernel") != self.kernel or line.get("threads") != self.threads:
+        if any(line.get(what) != getattr(self, what) for what in ("kernel", "form", "threads")):
             return False
         if tuple(line.get("dtypes", ())) != self.dtypes or line.get("sizes", {}).keys() != self.sizes.keys():
             return False
@@ -112,6 +116,11 @@ def source_of(build: Any) -> str:
         except (OSError, TypeError):
             digest.update(getattr(build, "__qualname__", "").encode())
     return digest.hexdigest()[:16]
+
+
+def form_of(kernel: Any) -> str:
+    """Hash of how a kernel is configured, as its repr says; where an object lies in memory is no part of it."""
+    return hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(kernel)).encode()).hexdigest()[:8]
 
 
 def path(machine: str) -> Path:

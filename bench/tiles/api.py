@@ -10,7 +10,7 @@ from ...executors.tuned import STAGE
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
 from .. import ceilings, doctor
-from . import makers, plans, problem  # noqa: F401  (makers register themselves)
+from . import plans, problem
 from .problem import Problem
 from .result import Result, Sweep
 from .sweep import Options, Sweeper, Watch

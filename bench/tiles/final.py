@@ -15,6 +15,7 @@ from ..timing import Ratio
 
 ROUNDS = 9
 BLOCK = 0.004  # seconds of a block
+WORTH = 0.01  # a gain that is smaller is not worth another tile
 REPEATS = 3  # a block's figure is the fastest of so many parts of it
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +50,10 @@ def choose(times: Mapping[str, Array], own: str, tiles: list[str]) -> str:
     if own not in times:
         return min(tiles, key=lambda name: float(np.median(times[name])))
     fastest = min(tiles, key=lambda name: float(np.median(times[name] / times[own])))
-    return own if fastest == own or tied(ratio(times, own, fastest)) else fastest
+    if fastest == own:
+        return own
+    gain = ratio(times, own, fastest)
+    return own if tied(gain) or gain.median < 1 + WORTH else fastest
 
 
 def ratio(times: Mapping[str, Array], name: str, other: str) -> Ratio:

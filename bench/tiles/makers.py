@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import ops
+from ...kernels.linear import CodeFormat, Linear
 from ...kernels.reference.gemm import bf16_bound, gemm_f32
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
@@ -56,8 +57,10 @@ def gemm(kernel: str, shape: Any, seed: int = 0, output: str = "") -> Problem:
     elif a_dtype == b_dtype == "bf16":
         problem.expected = lambda: {"y": (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)}
         problem.allowed = {"y": bf16_bound(a, b)}
+        problem.judge = "exact arithmetic, within the bound of bf16 products"
     else:
         problem.expected = lambda: {"y": _in_order(problem, a, b)}
+        problem.judge = "the written order of the sum"
     return problem
 
 
@@ -77,3 +80,38 @@ def _in_order(problem: Problem, a: Array, b: Array) -> Array:
     rows = np.unique(np.linspace(0, len(a) - 1, SAMPLED_ROWS).astype(int))
     np.testing.assert_array_equal(plain[rows], gemm_f32(a[rows], b))
     return plain
+
+
+@maker("linear_", "MxKxN")
+def linear(kernel: str, shape: Any, seed: int = 0, scheme: Any = None) -> Problem:
+    """x (M, K) times weights (N, K) that stay packed codes: of a scheme, else 4 bits in blocks of 32 with zero points."""
+    M, K, N = dimensions(shape, "MxKxN")
+    compute = kernel.removeprefix("linear_")
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((M, K)).astype(np.float32)
+    pipe = Pipeline(kernel)
+    value = pipe.input("x", "f32", ("M", K))
+    if scheme is None:
+        form = CodeFormat(4, block=(1, 32), zero_point=True)
+        weights: dict[str, Any] = {
+            "codes": rng.integers(0, 256, (N, form.row_bytes(K)), dtype=np.uint8),
+            "scale": (rng.uniform(0.5, 1.5, form.blocks(N, K)) * 0.01).astype(np.float32),
+            "zero_point": rng.integers(0, 16, form.blocks(N, K)).astype(np.int32),
+        }
+        y = pipe.add(Linear(form, K, compute), x=value, **weights)
+    else:
+        w = (rng.standard_normal((N, K)) * 0.02).astype(np.float32)
+        y = ops.linear(value, _scheme(scheme).quantize(w), compute=compute)  # type: ignore[attr-defined]
+    pipe.output("y", y)
+    step = next(s for s in pipe.order() if s.kernel.name.startswith("linear"))
+    label = f"{M}x{K}x{N}" + (f" {getattr(_scheme(scheme), 'name', scheme)}" if scheme is not None else "")
+    return Problem(step.kernel.name, label, pipe, {"x": x}, step.name, 2.0 * M * K * N)
+
+
+def _scheme(given: Any) -> Any:
+    """A scheme, or the shipped one of that name."""
+    if not isinstance(given, str):
+        return given
+    import tilework
+
+    return tilework.schemes.get(given)  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ class Problem:
     label       its shape, for people
     step        the step whose tile is varied, or "" for the pipeline's stages
     operations  multiplications and additions of one run; 0 where they are not known
-    expected    the right outputs, where the maker knows them; else `reference` finds them
+    expected    the right outputs, where the maker knows them; else `reference` finds them. judge: what they come from
     allowed     {output: how far each element may be off}; exact where it has none
     case        a cases.Case where peers can be given the same bytes, with the name of its output
     """
@@ -47,6 +47,7 @@ class Problem:
     step: str
     operations: float = 0.0
     expected: Callable[[], dict[str, Array]] | None = None
+    judge: str = "exact arithmetic"
     allowed: dict[str, Array] = field(default_factory=dict)
     case: tuple[Any, str] | None = None
 
@@ -67,7 +68,7 @@ class Problem:
     def reference(self) -> tuple[dict[str, Array], str]:
         """The right outputs, and who says so."""
         if self.expected is not None:
-            return self.expected(), "exact arithmetic"
+            return self.expected(), self.judge
         if self.operations <= MOST_FOR_REFERENCE:
             try:
                 return SingleThreadExecutor("reference").run(self.pipe, self.inputs), "the reference in NumPy"
@@ -114,6 +115,8 @@ def make(kernel: Any, shape: Any, seed: int = 0, **more: Any) -> Problem:
 
     Raises ArgumentError, saying what there is, for a kernel that nobody knows how to build.
     """
+    from . import makers  # noqa: F401  (they register themselves)
+
     if isinstance(kernel, str):
         for prefix in sorted(_makers, key=len, reverse=True):
             if kernel.startswith(prefix):
@@ -174,8 +177,9 @@ def of_kernel(kernel: Kernel, shape: Any, seed: int = 0) -> Problem:
         values[spec.slot] = pipe.input(spec.slot, dtype, dims)
         inputs[spec.slot] = random(dtype, dims, rng)
     written = pipe.add(kernel, step_name=kernel.name, **values)
-    for value in written if isinstance(written, tuple) else (written,):
-        pipe.output(value.name, value)
+    slots = [spec.slot for spec in signature(kernel) if spec.writes]
+    for slot, value in zip(slots, written if isinstance(written, tuple) else (written,), strict=True):
+        pipe.output(slot, value)
     label = " ".join(f"{name}={shape[name]}" for name in known)
     return Problem(kernel.name, label, pipe, inputs, kernel.name, _operations(kernel, shape))
 

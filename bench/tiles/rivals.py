@@ -79,7 +79,7 @@ def _real(problem: Problem, wanted: Sequence[str], threads: int) -> list[Peer]:
         import torch
 
         peers.set_threads(threads)
-        given = torch.from_numpy(a), torch.from_numpy(np.ascontiguousarray(b))
+        given = torch.from_numpy(a), torch.from_numpy(np.array(b, order="C"))
         out = torch.from_numpy(y)
         made.append(Peer("torch mm", lambda: torch.mm(*given, out=out), CONVENTIONS["torch_mm"]))
     if "ort_matmul" in wanted and {"onnxruntime", "onnx"} <= peers.versions().keys():

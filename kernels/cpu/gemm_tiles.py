@@ -33,7 +33,8 @@ def _depths(sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(n for n in (256, 512, 1024, 2048, 4096) if n < K) + ((K,) if K else ())
 
 
-def _rows(sizes: Mapping[str, int]) -> tuple[int, ...]:
+def row_blocks(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Rows of a pass worth trying, up to all of them."""
     M = sizes.get("M", 0)
     return tuple(n for n in (24, 48, 96, 192, 384, 768) if n < M) + ((M,) if M else ())
 
@@ -41,7 +42,7 @@ def _rows(sizes: Mapping[str, int]) -> tuple[int, ...]:
 TILES: dict[str, TileParam] = {
     "mr": TileParam(values=_registers, compiled=True, doc="rows of the register tile"),
     "nr": TileParam(values=_widths, compiled=True, doc="columns of the register tile"),
-    "mc": TileParam(values=_rows, doc="rows of A in a pass over B"),
+    "mc": TileParam(values=row_blocks, doc="rows of A in a pass over B"),
     "kc": TileParam(values=_depths, doc="depth of a pass"),
 }
 

@@ -20,7 +20,14 @@ def folder(tmp_path, monkeypatch):
 
 def key(M=256, K=768, N=3072, **more):
     return Key(
-        **{"kernel": "k", "source": "abc", "dtypes": ("u8", "s8"), "sizes": {"M": M, "K": K, "N": N}, "threads": 1}
+        **{
+            "kernel": "k",
+            "form": "f",
+            "source": "abc",
+            "dtypes": ("u8", "s8"),
+            "sizes": {"M": M, "K": K, "N": N},
+            "threads": 1,
+        }
         | more
     )
 
@@ -62,7 +69,7 @@ def test_the_same_sizes_come_before_the_same_bucket():
 
 
 @pytest.mark.parametrize(
-    "more", [{"kernel": "l"}, {"dtypes": ("u8", "u8")}, {"threads": 2}, {"sizes": {"M": 256, "K": 768}}]
+    "more", [{"kernel": "l"}, {"form": "g"}, {"dtypes": ("u8", "u8")}, {"threads": 2}, {"sizes": {"M": 256, "K": 768}}]
 )
 def test_what_is_about_something_else_is_not_found(more):
     tuned({"mr": 6})

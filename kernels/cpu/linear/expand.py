@@ -16,11 +16,13 @@ from ...chain import Chain
 from ...factory import Expand, Whole, register
 from ...linear import Linear
 from ...reference.steps import linear_step
+from ...tileparams import TileParam
 from .. import isa as levels
 from .. import packing, real_expand
 from ..epilogue import CONSTANTS_SIZE
 from ..gemm_expand import _constant, _fixed
 from ..gemm_steps import compiled
+from ..gemm_tiles import row_blocks
 from ..real_finish import RealFinish
 from ..user_finish import UserFinish, user_finish
 from . import layout, rows, steps
@@ -63,8 +65,11 @@ def _weights(base: Linear) -> tuple[str, ...]:
     return ("codes", *base.format.parameters, *(("table",) if base.format.kind == "table" else ()))
 
 
-@register("expand.linear", backend="cpu", variant="packed", requires=(compiled, takes))
-@register("expand.fused_linear", backend="cpu", variant="packed", requires=(compiled, takes))
+TILES = {"mc": TileParam(values=row_blocks, doc="rows of x in a pass over the weights")}
+
+
+@register("expand.linear", backend="cpu", variant="packed", requires=(compiled, takes), tile_params=TILES)
+@register("expand.fused_linear", backend="cpu", variant="packed", requires=(compiled, takes), tile_params=TILES)
 def build(isa: str | None = None, tile: Mapping[str, int] | None = None) -> Expand:
     return Expand(lambda pipe, kernel, operands: expand(pipe, kernel, operands, isa, tile or {}))
 
