@@ -1,6 +1,7 @@
 """How one CPU does each step. Importing this registers the backend "cpu"."""
 
 from . import argmax as argmax
+from . import conv as conv
 from . import elementwise as elementwise
 from . import gemm_expand as gemm_expand
 from . import gemm_plain as gemm_plain
@@ -10,4 +11,5 @@ from . import map as map
 from . import moving as moving
 from . import quantize as quantize
 from . import real_expand as real_expand
+from . import relayout as relayout
 from . import requantize as requantize

@@ -54,6 +54,7 @@ class Family:
     rest_store  what its tiles write
     after, rest_after  what follows float32 sums, in full panels and in the last one
     in_place rows of 2-byte elements are read where they are, and may end within a step
+    segmented  rows of A have offsets of their own, and are read in segments: a convolution
     split_k  whether tiles that resume are wanted
     """
 
@@ -72,6 +73,7 @@ class Family:
     after: After | None = None
     rest_after: After | None = None
     in_place: bool = False
+    segmented: bool = False
 
     def tiles(self, *, rest: bool, resume: bool = False) -> tuple[Tile, ...]:
         level = isa.LEVELS[self.level]
@@ -88,6 +90,8 @@ class Family:
                 resume=resume,
                 ahead=self.ahead if rows <= SHORT else 0,
                 in_place=self.in_place,
+                addressing="table" if self.segmented else "stride",
+                segmented=self.segmented,
                 after=self.rest_after if rest else self.after,
             )
             for rows in range(1, self.rows + 1)

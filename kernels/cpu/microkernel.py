@@ -40,7 +40,7 @@ ARGUMENTS = (
     "epilogue",  # constants of the epilogue (epilogue.CONSTANTS)
     "valid",  # how many columns are stored, where the tile is masked
     "segments",  # how often `steps` repeats
-    "stride",  # bytes from one segment of A to the next
+    "starts",  # address of int32 offsets, one a segment: where in A each begins
     "own",  # not 0: ask for the output's cache lines before the sum, so that the stores find them
 )
 
@@ -56,7 +56,7 @@ class Tile:
     resume         start from the int32 values in c instead of plane 0: a later block of K
     addressing     "stride": rows of A lie lda apart. "table": each row has an offset
     ahead          bytes between reading packed B and asking for it; 0 never asks
-    segmented      K is `segments` pieces of A, `stride` apart; there is no tail
+    segmented      K is `segments` pieces of A, which begin at offsets of their own; there is no tail
     in_place       whether rows of 2-byte elements may end within a step
     after          what follows float32 sums; None stores them. They begin at +0 and plane 0 is the bias
     """
@@ -290,13 +290,14 @@ class _Builder(Emitter):
         body, end = self.function.append_basic_block("segment"), self.function.append_basic_block("last")
         self.b.branch(body)
         self.b.position_at_end(body)
-        state = [self.arg["segments"], ka, self.arg["b"], *accs]
+        state = [self.arg["segments"], self.arg["starts"], self.arg["b"], *accs]
         phis = [self.b.phi(x.type) for x in state]
         for phi, x in zip(phis, state, strict=True):
             phi.add_incoming(x, before)
-        _, pb, now = self.segment(phis[1], phis[2], phis[3:])
+        begin = self.b.add(ka, self.b.sext(self.load(phis[1], I32, 4), I64))
+        _, pb, now = self.segment(begin, phis[2], phis[3:])
         left = self.b.sub(phis[0], self.i64(1))
-        after = [left, self.b.add(phis[1], self.arg["stride"]), pb, *now]
+        after = [left, self.offset(phis[1], 4), pb, *now]
         for phi, x in zip(phis, after, strict=True):
             phi.add_incoming(x, self.b.block)
         self.b.cbranch(self.b.icmp_unsigned("!=", left, self.i64(0)), body, end)

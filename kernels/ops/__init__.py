@@ -5,6 +5,7 @@ when the op is called is checked then; errors say what was asked, what was found
 """
 
 from ..rounding import quantize_multiplier as quantize_multiplier
+from .conv import conv, conv_transpose
 from .elementwise import add, clip, lookup, map, relu
 from .gemm import gemm
 from .moving import (
@@ -42,6 +43,8 @@ __all__ = [
     "argmax",
     "clip",
     "concat",
+    "conv",
+    "conv_transpose",
     "cumsum",
     "depth_to_space",
     "dequantize",

@@ -10,7 +10,8 @@ import numpy as np
 from ...primitives import dtypes
 from ...primitives.errors import QuantizationError
 from ..argmax import Argmax
-from ..elementwise import AddQuantized
+from ..conv import Conv
+from ..elementwise import Add, AddQuantized
 from ..factory import Whole, register
 from ..gemm import Gemm
 from ..linear import Linear
@@ -18,8 +19,10 @@ from ..lookup import Lookup
 from ..map import Map
 from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
+from ..window import Window, in_three
 from . import argmax as argmax_
 from . import elementwise
+from .conv import conv_f32, conv_int
 from .gemm import gemm_f32, gemm_int
 from .granularity import spread
 from .linear import linear
@@ -54,6 +57,32 @@ def gemm(kernel: Gemm) -> Whole:
         return gemm_int(a, b, za, zb)
 
     return _into(meaning)
+
+
+@register("conv", backend="reference")
+def conv(kernel: Conv) -> Whole:
+    window = windows_of(kernel.window)
+    if kernel.real:
+        return _into(lambda x, w: conv_f32(x, w, **window))
+
+    def meaning(x: Any, w: Any, *zero_points: Any) -> Any:
+        left = iter(zero_points)
+        za = next(left) if kernel.a_zero_point else 0
+        zb = next(left) if kernel.b_zero_point else 0
+        return conv_int(x, w, za, zb, **window)
+
+    return _into(meaning)
+
+
+def windows_of(window: Window) -> dict[str, list[int]]:
+    """What reference.conv.windows takes, along D, H and W."""
+    return {
+        "strides": in_three(window.strides, 1),
+        "before": in_three(window.before, 0),
+        "after": in_three(window.after, 0),
+        "dilations": in_three(window.dilations, 1),
+        "spread": in_three(window.spreads, 1),
+    }
 
 
 @register("quantize", backend="reference")
@@ -105,8 +134,11 @@ def requantize_step(kernel: Requantize) -> Whole:
 
 
 @register("add", backend="reference")
-def add() -> Whole:
-    return _into(elementwise.add)
+def add(kernel: Add) -> Whole:
+    def fn(a: Any, b: Any, out: Any) -> None:
+        out[...] = elementwise.add(spread(a, out.shape, kernel.a), spread(b, out.shape, kernel.b))
+
+    return Whole(fn)
 
 
 @register("add_quantized", backend="reference")

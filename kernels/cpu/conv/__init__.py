@@ -1,0 +1,5 @@
+"""Convolution on the CPU."""
+
+from . import expand as expand
+from . import plain as plain
+from . import steps as steps

@@ -1,0 +1,188 @@
+"""conv on the CPU: rows of the output, from an image and packed weights, through the micro-kernels.
+
+kernels/reference/conv.py says what it computes; this file only reorders the work. An output position is a row of A
+that begins at an offset of its own (microkernel: addressing "table"), and its window is a few segments of contiguous
+bytes. Where there is padding, or the image does not lie so, the rows of the image that a band of output rows needs are
+first copied, between positions that hold the zero point (band.py): a window is never laid out for itself.
+
+One function serves all types, windows, epilogues and instruction sets. What takes tiles to the output is that of the
+GEMM, and is shown the output of a band as if it were a GEMM's (gemm.OPERANDS).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import gemm
+from ..epilogue import CONSTANTS_SIZE
+from ..gemm import HELD
+from ..microkernel import call
+from ..simd import address_of, call_entry, get_s64, put_s32, put_s64
+
+# Operands of the driver's block, in order, and the word that each begins at (kernels/entry.py).
+OPERANDS = {
+    "x": 0,  # (N, D, H, W, C), any strides
+    "packed": 12,  # (groups, bytes) packing.PanelLayout
+    "columns": 18,  # (groups, bytes) packing.Columns
+    "out": 24,  # (N, D, H, W, O)
+    "residual": 36,  # (N, D, H, W, O); size 0 if there is none
+    "table": 48,  # (256,); size 0 if there is none
+    "scratch": 52,  # (bytes,), one per thread
+}
+PARAMETERS = 56
+NAMES = (
+    "kd", "kh", "kw", "sd", "sh", "sw", "pd", "ph", "pw", "ld", "lh", "lw", "ud", "uh", "uw",  # window.words()
+    "full_tiles", "rest_tiles",  # as in gemm.NAMES
+    "full_finish", "rest_finish",
+    "mr", "nr", "rest_width",
+    "steps",  # whole steps of a segment
+    "segments",
+    "item",  # bytes of one element of `out`
+    "plane",  # bytes of a column plane
+    "own",
+    "depth",  # bytes from the channels of one group to those of the next, as they are read
+    "outputs",  # of a group
+    "band",  # most rows of output that are made from one copy
+    "copy",  # address of the entry that copies the rows of a band (band.py); 0 if they are read in place
+    "factor",  # address of the entry that finds the factors of the output positions; 0 if there is none
+    "pixel",  # bytes from a position of the copied image, or of x, to the next along W, H, and among planes
+    "row",
+    "layer",
+    "joint",  # taps along W that are one segment: kw, or 1
+    "deep",  # taps along H that are one segment: kh, or 1
+    "at_block", "at_segments", "at_rows", "at_factors", "at_sums", "at_tile", "at_band",  # places in scratch
+    "a_shift",
+    "signed_a",
+    "extras",  # operands that follow: what a generated finish reads
+)  # fmt: skip
+WORDS = PARAMETERS + len(NAMES)
+EXTRA = 12  # words of each operand that follows
+(
+    KD, KH, KW, SD, SH, SW, PD, PH, PW, LD, LH, LW, UD, UH, UW,
+    FULL_TILES, REST_TILES, FULL_FINISH, REST_FINISH, MR, NR, REST_WIDTH, STEPS, SEGMENTS, ITEM, PLANE, OWN, DEPTH,
+    OUTPUTS, BAND, COPY, FACTOR, PIXEL, ROW, LAYER, JOINT, DEEP,
+    AT_BLOCK, AT_SEGMENTS, AT_ROWS, AT_FACTORS, AT_SUMS, AT_TILE, AT_BAND, A_SHIFT, SIGNED_A, EXTRAS,
+) = range(PARAMETERS, WORDS)  # fmt: skip
+_X, _OUT, _RESIDUAL = OPERANDS["x"], OPERANDS["out"], OPERANDS["residual"]
+_PACKED, _COLUMNS, _TABLE, _SCRATCH = (OPERANDS[name] for name in ("packed", "columns", "table", "scratch"))
+_GEMM_OUT, _GEMM_COLUMNS, _GEMM_RESIDUAL, _GEMM_TABLE = (
+    gemm.OPERANDS[name] for name in ("out", "columns", "residual", "table")
+)
+_GEMM_PLANE = gemm.PARAMETERS + gemm.NAMES.index("plane")
+
+
+def conv_entry(bases, block, ranges):
+    """Images n0:n1, planes d0:d1, rows h0:h1 and channels o0:o1 of the output.
+
+    Where there are groups o0 and o1 lie between groups; else o0 is a multiple of nr, and so is o1, unless it is O.
+    A copy entry gets as its ranges: where to, image, plane, first row with its padding, number of rows. A factor entry
+    gets: where from, group, plane, first row of output, rows of output.
+    """
+    x, packed = bases[block[_X]] + block[_X + 1], bases[block[_PACKED]] + block[_PACKED + 1]
+    columns = bases[block[_COLUMNS]] + block[_COLUMNS + 1]
+    work = bases[block[_SCRATCH]] + block[_SCRATCH + 1]
+    width = block[_OUT + 5]
+    outputs, mr, nr, steps, segments = block[OUTPUTS], block[MR], block[NR], block[STEPS], block[SEGMENTS]
+    starts, offsets, factors = work + block[AT_SEGMENTS], work + block[AT_ROWS], work + block[AT_FACTORS]
+    tile_at, copied, virtual = work + block[AT_TILE], work + block[AT_BAND], work + block[AT_BLOCK]
+    along = 9 if width == 1 else 10  # the axis that leads from one output position to the next: H or W
+    ldc, inner, item = block[_OUT + along], block[_OUT + 11], block[ITEM]
+
+    s = 0
+    for a in range(block[KD]):
+        for b in range(0, block[KH], block[DEEP]):
+            for c in range(0, block[KW], block[JOINT]):
+                place = a * block[LAYER] + b * block[LH] * block[ROW] + c * block[LW] * block[PIXEL]
+                put_s32(starts, s, np.int32(place))
+                s += 1
+    bands = (ranges[5] - ranges[4] + block[BAND] - 1) // block[BAND]
+    most = (ranges[5] - ranges[4] + bands - 1) // bands
+    for r in range(most):
+        first = r * block[SH] * block[ROW]
+        for v in range(width):
+            put_s32(offsets, r * width + v, np.int32(first + v * block[SW] * block[PIXEL]))
+    put_s64(virtual, _GEMM_OUT, 0)
+    put_s64(virtual, _GEMM_OUT + 4, ldc)
+    put_s64(virtual, _GEMM_OUT + 5, inner)
+    put_s64(virtual, _GEMM_COLUMNS, 0)
+    put_s64(virtual, _GEMM_RESIDUAL, 0)
+    put_s64(virtual, _GEMM_RESIDUAL + 4, block[_RESIDUAL + along])
+    put_s64(virtual, _GEMM_RESIDUAL + 5, block[_RESIDUAL + 11])
+    for k in range(4):
+        put_s64(virtual, _GEMM_TABLE + k, block[_TABLE + k])
+    put_s64(virtual, _GEMM_PLANE, block[PLANE])
+
+    for n in range(ranges[0], ranges[1]):
+        for d in range(ranges[2], ranges[3]):
+            for h in range(ranges[4], ranges[5], most):
+                count = min(most, ranges[5] - h)
+                rows = count * width
+                source = copied
+                if block[COPY]:
+                    put_s64(work, 0, copied)
+                    put_s64(work, 1, n)
+                    put_s64(work, 2, d)
+                    put_s64(work, 3, h * block[SH])
+                    put_s64(work, 4, (count - 1) * block[SH] + (block[KH] - 1) * block[LH] + 1)
+                    call_entry(block[COPY], address_of(bases), address_of(block), work)
+                else:
+                    source = x + n * block[_X + 7] + d * block[SD] * block[_X + 8] + h * block[SH] * block[_X + 9]
+                image = n * block[_OUT + 7] + d * block[_OUT + 8] + h * block[_OUT + 9]
+                out = bases[block[_OUT]] + block[_OUT + 1] + image
+                residual = bases[block[_RESIDUAL]] + block[_RESIDUAL + 1] + n * block[_RESIDUAL + 7]
+                residual += d * block[_RESIDUAL + 8] + h * block[_RESIDUAL + 9]
+                tiles = (rows + mr - 1) // mr  # of nearly equal height: the first ones have one row more
+                height = rows // tiles
+                split = (rows - height * tiles) * (height + 1)
+                for g in range(ranges[6] // outputs, (ranges[7] + outputs - 1) // outputs):
+                    a = source + g * block[DEPTH]
+                    constants = columns + g * block[_COLUMNS + 4]
+                    panels = packed + g * block[_PACKED + 4]
+                    if block[FACTOR]:
+                        put_s64(work, 0, source)
+                        put_s64(work, 1, g)
+                        put_s64(work, 2, h)
+                        put_s64(work, 3, count)
+                        call_entry(block[FACTOR], address_of(bases), address_of(block), work)
+                    put_s64(virtual, _GEMM_OUT + 1, out + g * outputs * inner)
+                    put_s64(virtual, _GEMM_COLUMNS + 1, constants)
+                    put_s64(virtual, _GEMM_RESIDUAL + 1, residual + g * outputs * block[_RESIDUAL + 11])
+                    for k in range(block[EXTRAS]):
+                        at = WORDS + EXTRA * k
+                        place = bases[block[at]] + block[at + 1] + n * block[at + 7] + d * block[at + 8]
+                        place += h * block[at + 9] + g * outputs * block[at + 11]
+                        word = gemm.WORDS + 6 * k
+                        put_s64(virtual, word, 0)
+                        put_s64(virtual, word + 1, place)
+                        put_s64(virtual, word + 4, block[at + along])
+                        put_s64(virtual, word + 5, block[at + 11])
+                    start, end = max(ranges[6] - g * outputs, 0), min(ranges[7] - g * outputs, outputs)
+                    for col in range(start, end, nr):
+                        last = 0 if col + nr <= outputs else 1  # the last panel's words follow those of full ones
+                        pitch = 4 * block[NR + last]
+                        finish, table = block[FULL_FINISH + last], block[FULL_TILES + last]
+                        valid = min(outputs - col, nr)
+                        r = first = 0  # rows from `first` on wait to be finished
+                        while r < rows:
+                            tall = height + 1 if r < split else height
+                            c, c_step = out + r * ldc + (g * outputs + col) * item, ldc
+                            if finish:
+                                c, c_step = tile_at + (r - first) * pitch, pitch
+                            call(
+                                get_s64(table, tall - 1), a, offsets + 4 * r, steps, 0,
+                                panels + 4 * col * steps * segments, pitch, c, c_step,
+                                constants + CONSTANTS_SIZE + 4 * col, block[PLANE], factors + 8 * r, constants, valid,
+                                segments, starts, block[OWN],
+                            )  # fmt: skip
+                            r += tall
+                            if finish and (r == rows or r - first > (HELD - 1) * mr):
+                                put_s64(work, 0, tile_at)
+                                put_s64(work, 1, pitch)
+                                put_s64(work, 2, first)
+                                put_s64(work, 3, r)
+                                put_s64(work, 4, col)
+                                put_s64(work, 5, col + valid)
+                                first = r
+                                if call_entry(finish, address_of(bases), virtual, work):
+                                    return np.int32(1)
+    return np.int32(0)

@@ -1,0 +1,157 @@
+"""Weights of a convolution as matrices that the GEMM's packing takes: one a group, (K, N) in the order of segments.
+
+A segment is what of a window lies contiguously in an image: all taps along W and their channels; all of a window, where
+there is one axis; one tap's channels, where taps are apart or a group has not all channels. Each takes whole steps:
+what fills the last one is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....primitives.kernel import ArgSpec, Axis, IndexSpace
+from ...conv import Conv
+from ...factory import register
+from ...forge import Native
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """
+    kernel       taps along D, H and W
+    channels     of a group
+    outputs      of a group
+    groups       how many
+    deep, joint  taps along H and along W that are one segment
+    group        consecutive values of K in 4 bytes (dot.Dot.group)
+    merged       groups of the convolution that are one group here: the weights between them are zero
+    fill         what fills the last step of a segment: packing stores it as zero
+    """
+
+    kernel: tuple[int, int, int]
+    channels: int
+    outputs: int
+    groups: int
+    deep: int
+    joint: int
+    group: int
+    merged: int = 1
+    fill: int = 0
+
+    @property
+    def length(self) -> int:
+        """Values of K in a segment."""
+        return self.deep * self.joint * self.channels
+
+    @property
+    def steps(self) -> int:
+        return -(-self.length // self.group)
+
+    @property
+    def count(self) -> int:
+        kd, kh, kw = self.kernel
+        return kd * (kh // self.deep) * (kw // self.joint)
+
+    @property
+    def K(self) -> int:
+        """Values of K with what fills the steps."""
+        return self.count * self.steps * self.group
+
+
+def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bool) -> Segments:
+    """How weights of the shape (G, Og, KD, KH, KW, Cg) are cut.
+
+    group  of the instruction
+    merge  whether groups may become one, which multiplies some channels by weights of zero: not where sums over the
+           channels of a group are needed, nor where zero times a number is not always zero
+    """
+    groups, outputs, kd, kh, kw, channels = w
+    merged = 1
+    if merge and groups > 1 and outputs < lanes:
+        merged = max(q for q in range(1, groups + 1) if groups % q == 0 and q * outputs <= lanes)
+    joint = kw if groups == merged and (kw == 1 or kernel.dilations[-1] == 1) else 1
+    alone = kernel.spatial == 1 and groups == merged and (kh == 1 or kernel.dilations[0] == 1)
+    return Segments(
+        (kd, kh, kw),
+        channels * merged,
+        outputs * merged,
+        groups // merged,
+        kh if alone else 1,
+        joint,
+        group,
+        merged,
+        128 if kernel.w_dtype == "u8" and group == 4 else 0,
+    )
+
+
+def arrange(w: Array, cut: Segments) -> Array:
+    """(G, Og, KD, KH, KW, Cg) weights to (groups, K, outputs)."""
+    outputs, channels = w.shape[1], w.shape[5]
+    taps = np.full((cut.groups, *cut.kernel, cut.channels, cut.outputs), cut.fill, w.dtype)
+    for q in range(cut.merged):
+        part = w[q :: cut.merged].transpose(0, 2, 3, 4, 5, 1)
+        taps[..., q * channels : (q + 1) * channels, q * outputs : (q + 1) * outputs] = part
+    out = np.full((cut.groups, cut.count, cut.steps * cut.group, cut.outputs), cut.fill, w.dtype)
+    out[:, :, : cut.length] = taps.reshape(cut.groups, cut.count, cut.length, cut.outputs)
+    return out.reshape(cut.groups, cut.K, cut.outputs)
+
+
+@dataclass(frozen=True)
+class ArrangeWeights:
+    """`arrange` for weights that are known only at run time, or whose zero points are."""
+
+    conv: Conv
+    cut: Segments
+
+    name = "arrange_weights"
+
+    def signature(self) -> tuple[ArgSpec, ...]:
+        cut = self.cut
+        w = next(spec for spec in self.conv.signature() if spec.slot == "w")
+        return (
+            ArgSpec("w", self.conv.w_dtype, shape=w.shape),
+            ArgSpec("b", self.conv.w_dtype, "write", shape=(cut.groups, cut.K, cut.outputs), follows=("g", None, None)),
+        )
+
+    def index_space(self) -> IndexSpace:
+        return IndexSpace((Axis("g", self.cut.groups),))
+
+    def execute(self, ctx: Any) -> None:
+        cut = self.cut
+        b = ctx.write("b").reshape(cut.groups, cut.count, cut.steps * cut.group, cut.outputs)
+        ctx.sweep(self, self.conv.canonical_weights(ctx.read("w")), b)
+
+
+_SOURCE = """\
+from numba import njit
+
+
+@njit(nogil=True, error_model="numpy")
+def tile(g0, g1, w, b):
+    outputs, channels = w.shape[1], w.shape[5]
+    for g in range(g0, g1):
+        b[g] = {fill}
+        for z in range({kd}):
+            for y in range({kh}):
+                for x in range({kw}):
+                    tap = (z * {kh} + y) * {kw} + x
+                    segment, place = tap // {taps}, tap % {taps} * channels * {merged}
+                    for q in range({merged}):
+                        for c in range(channels):
+                            for o in range(outputs):
+                                b[g, segment, place + q * channels + c, q * outputs + o] = w[
+                                    g * {merged} + q, o, z, y, x, c
+                                ]
+"""
+
+
+@register("arrange_weights", backend="cpu")
+def build(kernel: ArrangeWeights) -> Native:
+    kd, kh, kw = kernel.cut.kernel
+    taps = kernel.cut.deep * kernel.cut.joint
+    return Native(_SOURCE.format(kd=kd, kh=kh, kw=kw, taps=taps, merged=kernel.cut.merged, fill=kernel.cut.fill))

@@ -1,0 +1,180 @@
+"""Convolutions against values worked out by hand and against the reference, to the bit, on every executor and level."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import tilework as tw
+from tilework.kernels.cpu import isa
+from tilework.primitives import errors
+
+RNG = np.random.default_rng(33)
+LEVELS = [level.name for level in isa.available()]
+
+
+def generator():
+    """random_convolutions.py, which the soak uses too."""
+    path = Path(__file__).with_name("random_convolutions.py")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def convolve(executor, x, w, dtype="s8", **window):
+    pipe = tw.Pipeline("conv")
+    pipe.output("y", tw.ops.conv(pipe.input("x", dtype, x.shape), w, **window))
+    return executor.run(pipe, {"x": x})["y"]
+
+
+def test_padding_is_the_zero_point(executor):
+    w = np.ones((1, 1, 3, 3), np.int8)
+    edge = [[8, 12, 8], [12, 18, 12], [8, 12, 8]]
+    unsigned = np.full((1, 1, 3, 3), 130, np.uint8)
+    assert convolve(executor, unsigned, w, "u8", pads=1, a_zero_point=128)[0, 0].tolist() == edge
+    assert convolve(executor, np.full((1, 1, 3, 3), -126, np.int8), w, pads=1, a_zero_point=-128)[0, 0].tolist() == edge
+
+
+def test_groups_dilation_and_zero_points_of_each_output(executor):
+    x = (np.arange(100).reshape(1, 4, 5, 5) * 37 % 256 - 128).astype(np.int8)
+    w = (np.arange(108).reshape(6, 2, 3, 3) * 29 % 256 - 128).astype(np.int8)
+    grouped = convolve(executor, x, w, pads=(1, 1, 1, 1), groups=2)
+    assert grouped[0, :, 2, 2].tolist() == [-8951, -9621, 8397, -14903, -12813, 2589]
+    apart = convolve(executor, x, w[:4, :1], pads=2, dilations=2, groups=4, a_zero_point=3)
+    assert apart[0, :, 0, 0].tolist() == [5256, -12000, 17608, -11136]
+    assert int(apart.sum()) == 6880
+    x, w = np.full((1, 1, 3, 3), 130, np.uint8), np.full((2, 1, 2, 2), 100, np.uint8)
+    each = convolve(executor, x, w, "u8", a_zero_point=128, b_zero_point=np.array([5, 90], np.uint8))
+    assert each[0, :, 0, 0].tolist() == [760, 80]
+
+
+def test_pads_come_before_each_axis_and_then_behind_each(executor):
+    x, w = np.arange(6, dtype=np.int8).reshape(1, 1, 2, 3), np.ones((1, 1, 1, 1), np.int8)
+    y = convolve(executor, x, w, pads=(1, 0, 0, 2))
+    assert y[0, 0].tolist() == [[0, 0, 0, 0, 0], [0, 1, 2, 0, 0], [3, 4, 5, 0, 0]]
+
+
+def test_a_transposed_convolution_adds_multiples_of_a_window(executor):
+    pipe = tw.Pipeline("up")
+    x = np.array([[[1, 2]]], np.int8)
+    y = tw.ops.conv_transpose(pipe.input("x", "s8", x.shape), np.array([[[1, 10, 100]]], np.int8), strides=2)
+    pipe.output("y", y)
+    assert executor.run(pipe, {"x": x})["y"].tolist() == [[[1, 10, 102, 20, 200]]]
+
+
+SHAPES = [  # N, C, H, O, k, stride, padding, groups, dilation: on, below and above tiles of 16 and 64 channels
+    (1, 64, 9, 64, 3, 1, 1, 1, 1),
+    (2, 16, 7, 33, 3, 2, 1, 1, 1),
+    (1, 3, 17, 64, 7, 2, 3, 1, 1),
+    (1, 5, 11, 31, 3, 1, 1, 1, 2),
+    (1, 64, 8, 63, 1, 1, 0, 1, 1),
+    (1, 32, 9, 65, 1, 2, 0, 1, 1),
+    (1, 40, 12, 40, 5, 1, 2, 8, 1),
+    (2, 70, 9, 70, 3, 1, 1, 70, 1),
+    (0, 8, 5, 8, 3, 1, 1, 1, 1),
+    (1, 1, 1, 1, 1, 3, 0, 1, 1),
+]
+
+
+@pytest.mark.parametrize("level", [LEVELS[0], *LEVELS[-2:]])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_level_gives_the_reference(shape, layout, level):
+    n, c, h, o, k, stride, padding, groups, dilation = shape
+    image = (n, h, h, c) if layout == "NHWC" else (n, c, h, h)
+    x = RNG.integers(0, 256, image, np.uint8)
+    w = RNG.choice(np.array([-128, -1, 3, 127], np.int8), (o, c // groups, k, k))
+    pipe = tw.Pipeline("layer")
+    acc = tw.ops.conv(
+        pipe.input("x", "u8", ("N", "H", "W", c) if layout == "NHWC" else ("N", c, "H", "W")),
+        w,
+        RNG.integers(-3000, 3000, o).astype(np.int32),
+        strides=stride,
+        pads=padding,
+        groups=groups,
+        dilations=dilation,
+        layout=layout,
+        a_zero_point=121,
+    )
+    scale = (RNG.random(o) * 2e-3).astype(np.float32)
+    pipe.output("y", tw.ops.relu(tw.ops.requantize(acc, scale, 9, "u8", axis=layout.index("C")), 9))
+    expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+    for threads in (1, 2):
+        out = np.full(expected.shape, 77, np.uint8)
+        tw.TilingExecutor(threads, isa=level).compile(pipe).run({"x": x}, out={"y": out})
+        assert_array_equal(out, expected, strict=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_convolutions_give_the_reference(seed):
+    random = generator()
+    ways = [{"threads": 2, "isa": LEVELS[0]}, {"threads": 1 + seed % 2}, {"threads": 3, "fuse": False}]
+    assert random.compare(random.make(seed), ways) == []
+
+
+def test_a_given_tile_and_band_change_nothing():
+    x, w = RNG.integers(0, 256, (1, 13, 11, 20), np.uint8), RNG.integers(-128, 128, (40, 20, 3, 3), np.int8)
+    pipe = tw.Pipeline("tiles")
+    pipe.output("y", tw.ops.conv(pipe.input("x", "u8", x.shape), w, pads=1, layout="NHWC"))
+    name = pipe.steps[0].name
+    expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+    for tile in ({"band": 1}, {"band": 3, "h": 4}, {"mr": 3, "nr": 2 * isa.select().lanes}):
+        assert_array_equal(tw.TilingExecutor(2, tile={name: tile}).run(pipe, {"x": x})["y"], expected, strict=True)
+
+
+def test_a_quantized_image_and_weights_carry_their_scale():
+    pipe = tw.Pipeline("quantized")
+    x = pipe.input("x", "u8", (1, 4, 5, 5), quant=tw.QuantParams(0.5, 7, "u8"))
+    w = pipe.constant("w", np.ones((2, 4, 3, 3), np.int8))
+    w.quant = tw.QuantParams(np.float32([0.25, 2.0]), np.zeros(2, np.int8), "s8", axis=0)
+    acc = tw.ops.conv(x, w)
+    assert acc.quant.scale.tolist() == [0.125, 1.0]
+    assert acc.quant.axis == 1
+    assert pipe.steps[0].kernel.a_zero_point
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"x": (1, 3, 8, 8), "w": (4, 2, 3, 3)}, errors.ShapeMismatch, "has 3 channels.*takes 2"),
+        ({"x": (1, 4, 8, 8), "w": (3, 2, 3, 3), "groups": 2}, errors.ShapeMismatch, "3 outputs cannot be in 2 groups"),
+        ({"x": (1, 3, 2, 8), "w": (4, 3, 3, 3)}, errors.ShapeMismatch, "covers 3 .* has 2; pad at least 1 more"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "strides": 0}, errors.ArgumentError, "at least 1"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "pads": (1, 2, 3)}, errors.ArgumentError, "before each axis"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "layout": "CHWN"}, errors.LayoutError, "NCHW or NHWC"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "w_layout": "HWOI_"}, errors.ArgumentError, "OIHW, HWIO"),
+        ({"x": (1, 3, 8), "w": (4, 3, 3, 3)}, errors.ShapeMismatch, "three, four or five"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "a_zero_point": 256}, errors.QuantizationError, "256"),
+        ({"x": (1, 3, 8, 8), "w": (4, 3, 3, 3), "b_zero_point": [1, 2]}, errors.ShapeMismatch, "one for each output|each output|4"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_an_error_that_says_what_does(given, error, text):
+    pipe = tw.Pipeline("wrong")
+    x = pipe.input("x", "u8", given.pop("x"))
+    with pytest.raises(error, match=text):
+        tw.ops.conv(x, np.ones(given.pop("w"), np.int8), **given)
+
+
+def test_sums_that_may_pass_int32_are_refused():
+    pipe = tw.Pipeline("deep")
+    x = pipe.input("x", "u8", (1, 40000, 3, 3))
+    pipe.output("y", tw.ops.conv(x, np.full((1, 40000, 3, 3), 127, np.int8)))
+    with pytest.raises(errors.AccumulatorOverflow, match="conv"):
+        tw.TilingExecutor(1).compile(pipe, {"x": (1, 40000, 3, 3)})
+
+
+def test_a_convolution_is_saved_and_loaded(tmp_path):
+    pipe = tw.Pipeline("kept")
+    x = pipe.input("x", "u8", ("N", "H", "W", 3))
+    pipe.output("y", tw.ops.conv(x, RNG.integers(-9, 9, (3, 3, 3, 8)).astype(np.int8), layout="NHWC", w_layout="HWIO"))
+    pipe.save(tmp_path / "kept.npz")
+    image = RNG.integers(0, 256, (1, 5, 5, 3), np.uint8)
+    before, after = (
+        tw.TilingExecutor(1).run(p, {"x": image})["y"] for p in (pipe, tw.Pipeline.load(tmp_path / "kept.npz"))
+    )
+    assert_array_equal(before, after, strict=True)
