@@ -105,13 +105,18 @@ def run(
     save: Annotated[
         str | None, typer.Option("--save", metavar="FOLDER", help="Write each output there as NAME.npy.")
     ] = None,
-    profile: Annotated[bool, typer.Option("--profile", help="Add the time and the bytes of each step.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Add what the run and each kernel cost, against measured peaks.")
+    ] = False,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Profile, and write one run as a Chrome trace.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline once and say what came out."""
     from . import targets
 
-    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile)
+    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile, trace)
     print_json(result) if as_json else targets.show(result)
 
 

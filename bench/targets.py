@@ -228,6 +228,7 @@ def run(
     seed: int,
     save: str | None,
     profile: bool,
+    trace: str | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline once; see `tilework run --help`. Returns what came in and out, ready for JSON."""
     make_executor = find_executor(executor)
@@ -244,12 +245,15 @@ def run(
         Path(save).mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
             np.save(Path(save) / f"{name}.npy", array)
+    measured = plan.profile(arrays) if profile or trace is not None else None
+    if measured is not None and trace is not None:
+        measured.save_trace(trace)
     return {
         "pipeline": pipe.name,
         "executor": executor,
         "inputs": {name: {**summarize(array), "random": name in drawn} for name, array in arrays.items()},
         "outputs": {name: summarize(array) for name, array in outputs.items()},
-        "profile": plan.profile(arrays).to_dict() if profile else None,
+        "profile": None if measured is None else {**measured.to_dict(), "text": str(measured)},
     }
 
 
@@ -271,10 +275,4 @@ def show(result: Mapping[str, Any]) -> None:
     console = Console()
     console.print(table)
     if result["profile"]:
-        steps = Table(title=f"{result['profile']['time_s'] * 1e6:.1f} us a run", title_style="bold")
-        for heading in ("step", "us", "bytes"):
-            steps.add_column(heading, justify="left" if heading == "step" else "right")
-        for step in result["profile"]["steps"]:
-            steps.add_row(step["step"], f"{step['time_s'] * 1e6:.1f}", f"{step['bytes_moved']:,}")
-        steps.add_row("outside kernels", f"{result['profile']['share_outside']:.0%}", "")
-        console.print(steps)
+        console.print(result["profile"]["text"], highlight=False, soft_wrap=True)

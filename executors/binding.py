@@ -21,6 +21,7 @@ from ..primitives.sizes import evaluate
 from . import inputs as doors
 from .chaining import Chain, find_chains, lives
 from .cutting import SMALL, Cut, cut
+from .profiling import operations
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
 from .tiles import choose, extents, named
@@ -51,6 +52,8 @@ class Laid:
     details: list[str] = field(default_factory=list)
     python: str = ""
     cost: float = 0.0
+    operations: float = 0.0
+    kind: str = ""
     beside: tuple[str, ...] = ()
 
 
@@ -373,6 +376,10 @@ class Binder:
         how = cut(kernel, sizes, swept, self.threads, axes)
         laid.cuts.append(how)
         laid.cost += how.cost
+        space = index_space(kernel)
+        assert space is not None
+        more, laid.kind = operations(kernel, {a.name: n for a, n in zip(space.axes, sizes, strict=True)}, swept)
+        laid.operations += more
         if how.ranges.shape[0]:
             laid.stages.append(Stage(len(how.ranges), (Row(compiled.address, block, how.ranges, step.name, compiled),)))
 

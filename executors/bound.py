@@ -16,7 +16,7 @@ from . import threads
 from .binding import Binding
 from .launcher import DONE, Launcher, usable
 from .pace import SHORT, Pace
-from .program import FIRST_EXTERNAL, Program, RunMemory
+from .program import FIRST_EXTERNAL, Program, RunMemory, Stage
 from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class Bound:
         self._program = programs[0] if programs else Program(())
         self._launchers: dict[bool, list[Launcher]] = {False: [], True: []}
         self.pace = Pace() if binding.parallel and self.cost < SHORT else None
+
+    def _program_stages(self) -> list[Stage]:
+        """The stages of all native parts, in running order."""
+        return [stage for part in self.binding.parts if isinstance(part, Program) for stage in part.stages]
 
     # Memory ------------------------------------------------------------------------------------------------------
 

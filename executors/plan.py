@@ -19,7 +19,8 @@ from .bound import Bound
 from .launcher import OTHERWISE
 from .locks import Lock
 from .lowering import Lowered, lower
-from .profile import Profile, profile
+from .profile import Profile
+from .profiling import profile
 from .report import explain
 from .tuned import Tiles
 
@@ -291,5 +292,5 @@ class TilingPlan:
         return self.lowered.pipe.svg()
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeat: int = 5) -> Profile:
-        """Time per kernel and of the whole run, bytes moved, and the share outside kernels."""
+        """What a run costs: in all, in native code, between kernels, and each kernel's hot loop against measured peaks."""
         return profile(self, inputs or {}, repeat)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import dispatch, forge
-from ..kernels.crew import TEAM, TEAM_OF_CREW
+from ..kernels.crew import TEAM, TEAM_OF_CREW, WORKER
 from ..primitives.errors import ArgumentError
 from ..primitives.memory import address_of, aligned_bytes
 from . import crew
@@ -38,10 +38,22 @@ def serial() -> Any:
     return _ENTRY(serial_address())
 
 
+@lru_cache(maxsize=2)
+def worker_address(traced: bool = False) -> int:
+    """The loop of one of several workers; a traced one notes when it called what (`RunMemory.trace`)."""
+    return forge.entry(forge.Native(dispatch.worker(traced), raw=True), 1, ()).address
+
+
 @lru_cache(maxsize=1)
-def worker_address() -> int:
-    """The loop of one of several workers."""
-    return forge.entry(forge.Native(dispatch.WORKER, raw=True), 1, ()).address
+def nothing_address() -> int:
+    """An entry that does nothing: what walking a program costs shows where all of its entries are this one."""
+    return forge.entry(forge.Native(dispatch.NOTHING, raw=True), 1, ()).address
+
+
+@lru_cache(maxsize=1)
+def clock() -> Any:
+    """Reads the processor's time-stamp counter into the address that it is given; 0 where there is none."""
+    return _ENTRY(forge.entry(forge.Native(dispatch.CLOCK, raw=True), 1, ()).address)
 
 
 @lru_cache(maxsize=1)
@@ -181,6 +193,26 @@ class RunMemory:
         self.progress[0] = 0
         function, first = (team(), self.team_address) if parallel else (serial(), self.bases_address)
         return int(function(first, program.address, self.progress_address))
+
+    def trace(self, program: Program) -> Array:
+        """Run a program once, from beginning to end, with all of the workers; int64 (calls, dispatch.EVENT) of what ran."""
+        calls = sum(stage.tiles * (1 if stage.spread else len(stage.rows)) for stage in program.stages)
+        events = np.zeros((calls + 1, dispatch.EVENT), np.int64)
+        self.progress[:] = 0
+        self.progress[dispatch.EVENTS] = address_of(events)
+        worker, traced = int(self.team[WORKER]), worker_address(traced=True)
+        run = team() if self.workers > 1 else _ENTRY(traced)
+        self.team[WORKER] = traced
+        try:
+            while run(
+                self.team_address if self.workers > 1 else self.bases_address, program.address, self.progress_address
+            ):
+                if self.progress[1]:
+                    break
+                self.progress[0] = 0
+        finally:
+            self.team[WORKER] = worker
+        return events[: int(self.progress[dispatch.EVENTS + 1])]
 
     def failed(self, program: Program) -> str:
         """The step whose tile returned a status."""

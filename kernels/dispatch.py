@@ -30,6 +30,7 @@ FIX = 3
 PROGRESS = 16
 # Words of a run's head: [0] stop, [1] status (0: only paused, for Python's signals), [2] row, [3] tile; a cache line.
 HEAD = 8
+EVENTS, EVENT = 6, 5  # of the head: where events go, and how many there are; of an event: row, tile, worker, from, to
 # Words of a program's header: stages, stage table, row table, fix table, worker memory's base.
 HEADER = 5
 
@@ -144,7 +145,24 @@ def ticks(typingctx: Any) -> Any:
 
 
 # worker(bases, program, progress): bases is this worker's own table. Returns when the program is done or stopped.
-WORKER = f"""
+# A traced one notes every entry that it calls: EVENT words each, at the address in word EVENTS of the head, counted in
+# word EVENTS + 1.
+def worker(traced: bool = False) -> str:
+    """Source of the worker's loop."""
+    before = after = ""
+    if traced:
+        before = "\n                began = ticks()"
+        after = f"""
+                event = load(head, {EVENTS}) + {8 * EVENT} * add_atomic(head + {8 * EVENTS + 8}, 1)
+                store(event, 0, n)
+                store(event, 1, tile)
+                store(event, 2, address_of(bases))
+                store(event, 3, began)
+                store(event, 4, ticks())"""
+    return _WORKER.replace("# before", before).replace("# after", after)
+
+
+_WORKER = f"""
 from numba import types
 from {PACKAGE}.kernels.dispatch import add_atomic, address_of, load, load_atomic, relax, store, ticks, yield_processor
 from {PACKAGE}.kernels.entry import call_entry
@@ -171,9 +189,9 @@ def entry(bases, program, progress):
                 fix = fix_table + {8 * FIX} * n
                 bases[load(fix, 0)] = bases[local] + load(fix, 1) - load(load(fix, 2), tile)
             row_of_tile = first_row + tile * spread
-            for n in range(row_of_tile, row_of_tile + rows):
+            for n in range(row_of_tile, row_of_tile + rows):# before
                 row = row_table + {8 * ROW} * n
-                status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))
+                status = call_entry(load(row, 0), bases, load(row, 1), load(row, 2) + tile * load(row, 3))# after
                 if status != 0:
                     store(head, 1, status)
                     store(head, 2, n)
@@ -327,4 +345,23 @@ def entry(team, program, progress):
     for w in prange(workers):
         call_entry_at(worker, tables + w * pitch, code, state)
     return types.int32(load(state, 0))
+"""
+
+NOTHING = """
+from numba import types
+
+
+def entry(bases, block, ranges):
+    return types.int32(0)
+"""
+
+# clock(target): the time-stamp counter.
+CLOCK = f"""
+from numba import types
+from {PACKAGE}.kernels.dispatch import address_of, store, ticks
+
+
+def entry(target, unused, unused_too):
+    store(address_of(target), 0, ticks())
+    return types.int32(0)
 """

@@ -6,6 +6,7 @@ engine below (gemm.py, gemm_plan.py) decides tiles and instructions; this file g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -324,6 +325,10 @@ class PanelGemm:
     def _pieces(self, batch: tuple[int, ...]) -> Iterator[tuple[Any, Any, Any]]:
         for at in np.ndindex(batch):
             yield _follow(self.a_batch, at), _follow(self.b_batch, at), at
+
+    def operations(self, extents: Mapping[str, int], a: Any, *_: Any) -> float:
+        """Multiplications and additions of the product."""
+        return 2.0 * math.prod(extents.values()) * a.shape[-1]
 
     def cost(self, extents: Mapping[str, int], a: Any, *_: Any) -> float:
         """About the bytes that could have been moved meanwhile: 8 products in the time of a byte, or B read once."""
