@@ -18,6 +18,7 @@ _HOME = {
     "Axis": "primitives",
     "Affine": "primitives",
     "Buffer": "primitives",
+    "CudaExecutor": "executors",
     "DType": "primitives",
     "Edge": "primitives",
     "IndexSpace": "primitives",
@@ -54,6 +55,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from .executors import CudaExecutor as CudaExecutor
     from .executors import SingleThreadExecutor as SingleThreadExecutor
     from .executors import TilingExecutor as TilingExecutor
     from .executors import debug as debug

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
+    "CudaExecutor": "cuda",
     "SingleThreadExecutor": "single_thread",
     "TilingExecutor": "tiling",
 }
@@ -19,5 +20,6 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from .cuda import CudaExecutor as CudaExecutor
     from .single_thread import SingleThreadExecutor as SingleThreadExecutor
     from .tiling import TilingExecutor as TilingExecutor

@@ -51,15 +51,17 @@ def lower(
     fuse: bool = True,
     tap: Mapping[str, str] | None = None,
     tiles: Tiles | None = None,
+    fold_on: str | None = None,
     **facts: Any,
 ) -> Lowered:
     """Fuse, expand and fold.
 
     tap     {output: name of a value} to add; nothing is fused across such a value
     tiles   the tile of each step, which a builder may ask for as `tile`
+    fold_on backend that runs steps whose operands are all constants; None: the same one
     facts   more that a builder may ask for (isa=..., tile=...)
     """
-    return _Lowering(pipe, backend, fuse, dict(tap or {}), facts, tiles or Tiles()).run()
+    return _Lowering(pipe, backend, fuse, dict(tap or {}), facts, tiles or Tiles(), fold_on or backend).run()
 
 
 class _Lowering:
@@ -71,8 +73,10 @@ class _Lowering:
         tap: Mapping[str, str],
         facts: dict[str, Any],
         tiles: Tiles,
+        fold_on: str,
     ) -> None:
         self.source = pipe
+        self.fold_on = fold_on
         self.backend = backend
         self.fuse = fuse
         self.tap = tap
@@ -208,7 +212,7 @@ class _Lowering:
         assert isinstance(made, factory.Expand)
         before = len(self.target.steps)
         mapped = {slot: self.new[id(value)] for slot, value in operands.items()}
-        results = made.fn(_Folding(self.target, self.backend, self.result), kernel, mapped)
+        results = made.fn(_Folding(self.target, self.fold_on, self.result), kernel, mapped)
         for value, new in zip(written, results if isinstance(results, tuple) else (results,), strict=False):
             if value.quant is not None:
                 new.quant = value.quant
@@ -222,7 +226,7 @@ class _Lowering:
         for slot, value in step.outputs.items():
             if id(value) in self.new:
                 operands[slot] = self.new[id(value)]
-        results = _Folding(self.target, self.backend, self.result).add(step.kernel, step_name=step.name, **operands)
+        results = _Folding(self.target, self.fold_on, self.result).add(step.kernel, step_name=step.name, **operands)
         for value, new in zip(
             step.outputs.values(), results if isinstance(results, tuple) else (results,), strict=False
         ):

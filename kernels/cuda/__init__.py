@@ -2,6 +2,7 @@
 
 from . import argmax as argmax
 from . import elementwise as elementwise
+from . import fused as fused
 from . import gemm as gemm
 from . import lookup as lookup
 from . import map as map

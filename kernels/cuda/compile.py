@@ -59,11 +59,16 @@ def to_ptx(kernel: Callable[..., Any], parameters: tuple[str, ...], cc: tuple[in
     return text.decode() if isinstance(text, bytes) else text
 
 
+def entry_of(ptx: str) -> str:
+    """The name of the kernel in its PTX."""
+    found = re.search(r"\.visible \.entry (\w+)\(", ptx)
+    assert found is not None
+    return found[1]
+
+
 def build(kernel: Callable[..., Any], parameters: tuple[str, ...], cc: tuple[int, int], threads: int = 0) -> Built:
     """Compile and assemble. Raises Unsupported where a tool is missing, or ptxas refuses, with what it said."""
     ptx = to_ptx(kernel, parameters, cc, threads)
-    found = re.search(r"\.visible \.entry (\w+)\(", ptx)
-    assert found is not None
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx, encoding="utf-8")
@@ -79,7 +84,7 @@ def build(kernel: Callable[..., Any], parameters: tuple[str, ...], cc: tuple[int
     said = done.stderr
     stack = [int(n) for n in re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", said)]
     return Built(
-        found[1],
+        entry_of(ptx),
         ptx,
         cubin,
         int((re.search(r"Used (\d+) registers", said) or [0, 0])[1]),

@@ -14,7 +14,7 @@ from .nest import Element, nest
 
 
 def add_element(kernel: Add) -> Element:
-    result = "ptx.add({a}, {b})" if kernel.dtype == "f32" else "{a} + {b}"
+    result = {"f32": "ptx.add({a}, {b})", "s32": "np.int32({a} + {b})", "s64": "{a} + {b}"}[kernel.dtype]
     return Element(kernel.rank, [("a", kernel.a), ("b", kernel.b)], result=result, name="add")
 
 

@@ -12,14 +12,12 @@ from .launch import Device
 from .nest import Element, nest
 
 
+def lookup_element(kernel: Lookup) -> Element:
+    return Element(
+        kernel.rank, [("x", whole(kernel.rank))], result="{table}[{x} & 255]", tables=("table",), name="lookup"
+    )
+
+
 @register("lookup", backend="cuda")
 def build(kernel: Lookup) -> Device:
-    return nest(
-        Element(
-            kernel.rank,
-            [("x", whole(kernel.rank))],
-            result="{table}[{x} & 255]",
-            tables=("table",),
-            name="lookup",
-        )
-    )
+    return nest(lookup_element(kernel))

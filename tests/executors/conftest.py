@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilework.executors import SingleThreadExecutor, TilingExecutor
+from tilework.executors import CudaExecutor, SingleThreadExecutor, TilingExecutor
 from tilework.primitives.kernel import ArgSpec
 
 EXECUTORS = {
     "reference": lambda: SingleThreadExecutor("reference"),
     "cpu": lambda: SingleThreadExecutor(),
     "debug": lambda: SingleThreadExecutor(debug=True),
+    "cuda interpreter, not fused": lambda: CudaExecutor("interpreter", fuse=False),
     "tiled": lambda: TilingExecutor(threads=1),
     "tiled on 2": lambda: TilingExecutor(threads=2),
     "tiled on 3, not fused": lambda: TilingExecutor(threads=3, fuse=False),

@@ -35,7 +35,7 @@ def launch_on_host(
         if isinstance(arg, At):
             given = memory(np.asarray(operands[arg.operand]))
         elif isinstance(arg, Temp):
-            given = temporaries[arg.index].view(_NUMPY[arg.dtype])
+            given = temporaries[arg.index].view(NUMPY[arg.dtype])
         elif isinstance(arg, Status):
             given = status
         else:
@@ -45,7 +45,7 @@ def launch_on_host(
         if n not in launch.writes:
             given.flags.writeable = False
         if parameter != f"{_NAMES[given.dtype]}*":
-            given = given.view(_NUMPY[parameter[:-1]])
+            given = given.view(NUMPY[parameter[:-1]])
         args.append(given)
     run(launch.kernel, launch.grid, launch.block, args, seed=seed)
 
@@ -56,8 +56,8 @@ def memory(array: Array) -> Array:
     return seen.view(np.uint8) if seen.dtype == np.bool_ else seen
 
 
-_NUMPY = {
+NUMPY = {
     "u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16, "u32": np.uint32, "s32": np.int32,
     "u64": np.uint64, "s64": np.int64, "f32": np.float32,
 }  # fmt: skip
-_NAMES = {np.dtype(v): k for k, v in _NUMPY.items()}
+_NAMES = {np.dtype(v): k for k, v in NUMPY.items()}

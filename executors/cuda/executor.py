@@ -1,0 +1,59 @@
+"""The executor of CUDA devices, and of CUDA kernels without a device."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from ...primitives.errors import ArgumentError
+from ...primitives.pipeline import Pipeline
+from .. import inputs as doors
+from ..single_thread import SingleThreadExecutor
+from .host import Interpreter
+from .plan import CudaPlan
+
+
+class CudaExecutor(SingleThreadExecutor):
+    """Runs a pipeline as one CUDA graph for each set of sizes.
+
+    device   "cuda:0" and so on; or "interpreter", which executes the same graph (the same nodes, grids and arguments)
+             on the CPU and checks every access: slow, for small sizes, exact
+    fuse     whether element-wise steps may be compiled into the kernel before them
+    seed     with "interpreter": of the order in which nodes, blocks and warps run, within what the graph allows
+
+    A step that has no CUDA kernel runs on the CPU, and `explain()` names it. Results are the CPU's to the bit.
+    """
+
+    backend = "cuda"
+
+    def __init__(self, device: str = "cuda:0", *, fuse: bool = True, seed: int | None = None) -> None:
+        super().__init__("cuda")
+        self.device_name, self.fuse, self.seed = device, fuse, seed
+        self.runner = self._runner(device, seed)
+
+    @staticmethod
+    def _runner(device: str, seed: int | None) -> Any:
+        if device == "interpreter":
+            return Interpreter(seed)
+        kind, _, number = device.partition(":")
+        if kind != "cuda" or not (number or "0").isdigit():
+            raise ArgumentError(f"device={device!r}; 'cuda:0', another number, or 'interpreter'")
+        if seed is not None:
+            raise ArgumentError(f"seed={seed} with device={device!r}; the order of a device cannot be drawn")
+        return importlib.import_module(".driver", __package__).Driver(int(number or "0"))
+
+    def __repr__(self) -> str:
+        return f"CudaExecutor(device={self.device_name!r}{'' if self.fuse else ', fuse=False'})"
+
+    def compile(self, pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]] | None = None) -> CudaPlan:
+        """A plan. `shapes` ({input: shape}) makes its graph now instead of at the first run."""
+        plan = CudaPlan(pipe, self)
+        if shapes is not None:
+            for name in shapes:
+                if name not in doors.wanted(pipe):
+                    raise ArgumentError(
+                        f"there is no input {name!r}; there is {', '.join(doors.wanted(pipe)) or 'none'}"
+                    )
+            plan.graph({name: tuple(shape) for name, shape in shapes.items()})
+        return plan
