@@ -11,6 +11,7 @@ from tilework.kernels import ops
 from tilework.kernels.cpu import isa
 from tilework.kernels.linear import CodeFormat, Linear
 from tilework.kernels.reference import linear as meaning
+from tilework.kernels.reference.gemm import gemm_f32
 from tilework.primitives.errors import TileworkError
 from tilework.primitives.pipeline import Pipeline
 
@@ -24,6 +25,26 @@ INT8 = {
     "2 bits row": CodeFormat(2, signed=True, block=(1, None)),
     "1 bit tensor": CodeFormat(1, block=(None, None), packing="bytes"),
     "6 bits table": CodeFormat(6, block=(1, 20), kind="table"),
+}
+
+BEND = 3  # where the user's function below changes
+
+
+def bent(q, scale, step):
+    """A decode that is no integer times anything."""
+    v = q * scale
+    return v + step if q > BEND else v * v - step
+
+
+REAL = {
+    "g32": CodeFormat(4, block=(1, 32)),
+    "g32 zero points": CodeFormat(4, signed=True, block=(1, 32), zero_point=True),
+    "table g16": CodeFormat(4, block=(1, 16), kind="table"),
+    "offset g48": CodeFormat(4, signed=True, block=(1, 48), kind="offset"),
+    "8 bits g7": CodeFormat(8, block=(1, 7), zero_point=True),
+    "2 bits row": CodeFormat(2, signed=True, block=(1, None)),
+    "6 bits table": CodeFormat(6, block=(8, 20), kind="table"),
+    "a function": CodeFormat(4, block=(1, 35), kind="decode", decode=bent),
 }
 
 
@@ -89,6 +110,59 @@ def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level
         assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", REAL)
+def test_float32_has_the_bits_of_decoding_and_multiplying_at_every_level(name, level):
+    fmt, N = REAL[name], 65
+    for M, K in ((2, 160), (11, 309)):  # decoded in registers, and chunk by chunk with an end in mid of a block
+        made, kernel = weights(fmt, N, K), Linear(fmt, K, "f32")
+        x = rows_of(M, K)
+        right = gemm_f32(x, meaning.decode(made["codes"], fmt, K, *list(made.values())[1:]).T)
+        assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), right)
+        assert_array_equal(expected(kernel, made, x), right)
+
+
+@pytest.mark.parametrize("level", [LEVELS[0], LEVELS[-1]])
+@pytest.mark.parametrize("name", ["g32", "8 bits g7", "a function"])
+def test_bfloat16_is_within_the_bound_of_rounded_operands(name, level):
+    fmt, N = REAL[name], 65
+    for M, K in ((2, 160), (11, 309)):
+        made, kernel = weights(fmt, N, K), Linear(fmt, K, "bf16")
+        x = rows_of(M, K)
+        w = meaning.decode(made["codes"], fmt, K, *list(made.values())[1:])
+        found = run(TilingExecutor(threads=1, isa=level), kernel, made, x)
+        exact = meaning.to_bf16(x).astype(np.float64) @ meaning.to_bf16(w).astype(np.float64).T
+        assert (np.abs(found - exact) <= meaning.linear_bf16_bound(x, w)).all()
+        if level == LEVELS[0]:
+            assert_array_equal(found, expected(kernel, made, x))
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+def test_weights_that_are_nan_or_infinite_stay_so(compute):
+    fmt, N, K = REAL["offset g48"], 40, 96
+    made, kernel = weights(fmt, N, K), Linear(fmt, K, compute)
+    made["codes"][2] = 0x11
+    made["scale"][0, 0], made["offset"][1, 1], made["scale"][2, 0] = np.nan, np.inf, 3e38
+    for M in (2, 11):
+        x = np.ones((M, K), np.float32)
+        found = run(TilingExecutor(threads=1), kernel, made, x)
+        assert np.isnan(found[:, 0]).all()
+        assert np.isposinf(found[:, 1]).all()
+        assert np.isinf(found[:, 2]).all()
+        assert np.isfinite(found[:, 3:]).all()
+
+
+@pytest.mark.parametrize(("compute", "x_dtype"), [("f32", "f16"), ("f32", "bf16"), ("bf16", "bf16"), ("bf16", "f16")])
+def test_halves_meet_real_weights(compute, x_dtype):
+    from tilework.primitives import dtypes
+
+    fmt, K = REAL["g32"], 101
+    made, kernel = weights(fmt, 33, K), Linear(fmt, K, compute, x_dtype=x_dtype)
+    x = rows_of(9, K, np.float16).astype(dtypes.get(x_dtype).numpy)
+    found = run(TilingExecutor(threads=1, isa=LEVELS[0]), kernel, made, x)
+    assert_array_equal(found, expected(kernel, made, x))
+
+
 @pytest.mark.parametrize(("M", "N"), [*itertools.product((1, 8, 9), (1, 31, 32, 33))])
 def test_integer_path_is_exact_around_tile_edges(M, N):
     fmt, K = INT8["g32"], 64
@@ -122,8 +196,11 @@ def test_threads_and_executors_agree_and_rows_may_come_in_any_strides():
     wide = rows_of(40, 2 * K)
     x = wide[::2, ::2]
     right = expected(kernel, made, x)
+    real = Linear(fmt, K, "f32")
+    right_real = expected(real, made, x)
     for executor in (TilingExecutor(threads=2), TilingExecutor(threads=3), SingleThreadExecutor(debug=True)):
         assert_array_equal(run(executor, kernel, made, x), right)
+        assert_array_equal(run(executor, real, made, x), right_real)
     assert_array_equal(run(SingleThreadExecutor("reference"), kernel, made, x), right)
 
 

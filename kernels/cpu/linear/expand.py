@@ -25,8 +25,8 @@ from ..gemm_steps import compiled
 from ..gemm_tiles import row_blocks
 from ..real_finish import RealFinish
 from ..user_finish import UserFinish, user_finish
-from . import layout, rows, steps
-from .store import store
+from . import layout, real_rows, real_steps, real_store, rows, steps, store
+from .decode import Round, user_source
 
 
 class Epilogue(real_expand.Epilogue):
@@ -95,23 +95,49 @@ def expand(
         finish, extra = user_finish(level.name, epilogue.stages, N, "f32")
         out, epilogue = finish.out, Epilogue()
     columns, plane = _columns(epilogue, N, layout.columns_of(level))
-    kept = store(level, base.format, base.K, *weights)
-    codes, packed = kept.codes, kept.layout
-    row = rows.RowLayout(base.K, packed.depth, packed.unit, codes.item, packed.offset)
-    quantize = rows.QuantizeRows(row, codes, base.x_dtype, kept.above, base.activation == "row", base.batch)
-    quantized = pipe.add(quantize, x=x)
-    engine = steps.Engine(codes, packed, kept.zeros, row.block, row.pitch, finish, tile.get("mc"))
+    make = _integers if base.compute == "int8" else _reals
+    rows, kind, engine, packed, table = make(base, level, weights, finish, tile.get("mc"))
     read = tuple((value.dtype.name, index) for value, index in extra)
-    panels = steps.LinearPanels(engine, (*x.shape[:-1], N), out, plane, base.batch, read)
+    panels = kind(engine, (*x.shape[:-1], N), out, plane, base.batch, read)
     made: Value = pipe.add(
         panels,
-        rows=quantized,
-        packed=_fixed(pipe, "packed", kept.packed),
+        rows=pipe.add(rows, x=x),
+        packed=_fixed(pipe, "packed", packed),
         columns=_fixed(pipe, "columns", columns),
-        table=_fixed(pipe, "table", kept.table),
+        table=_fixed(pipe, "table", table),
         **{f"x{n}": value for n, (value, _) in enumerate(extra)},
     )
     return made
+
+
+def _integers(base: Linear, level: levels.Level, weights: list[Any], finish: Any, mc: int | None) -> tuple[Any, ...]:
+    """The step that makes rows, the class and engine of the one that multiplies, packed weights and table."""
+    kept = store.store(level, base.format, base.K, *weights)
+    codes, packed = kept.codes, kept.layout
+    row = rows.RowLayout(base.K, packed.depth, packed.unit, codes.item, packed.parameters == 2)
+    quantize = rows.QuantizeRows(row, codes, base.x_dtype, kept.above, base.activation == "row", base.batch)
+    engine = steps.Engine(codes, packed, kept.zeros, row.block, row.pitch, finish, mc)
+    return quantize, steps.LinearPanels, engine, kept.packed, kept.table
+
+
+def _reals(base: Linear, level: levels.Level, weights: list[Any], finish: Any, mc: int | None) -> tuple[Any, ...]:
+    """The same for float32 and bfloat16."""
+    kept = real_store.store(level, base.format, base.K, *weights)
+    native = base.compute == "bf16" and levels.multiplies_bf16(level)
+    form = "f32" if base.compute == "f32" else "bf16" if native else "rounded"
+    copy = real_rows.CopyRows(base.K, base.x_dtype, form, base.batch)
+    engine = real_steps.RealEngine(
+        kept.layout,
+        kept.decode,
+        "vdpbf16ps" if native else "fma",
+        None if form == "f32" else Round(level.name, native, kept.numbers),
+        user_source(level.name, base.format.captured) if base.format.kind == "decode" else "",
+        real_rows.FORMS[form],
+        copy.pitch,
+        finish,
+        mc,
+    )
+    return copy, real_steps.RealPanels, engine, kept.packed, kept.table
 
 
 def _columns(epilogue: Epilogue, N: int, nr: int) -> tuple[Any, int]:

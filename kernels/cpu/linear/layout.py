@@ -2,8 +2,7 @@
 
 Weights are a row of panels of `nr` columns (rows of w); a panel is a row of records, one for each block along K:
 
-    scales       nr float32
-    offsets      nr float32, where the format has them
+    parameters   nr float32 each: scales first, then offsets or whatever else the format has
     codes        [unit][vector][column][4 bytes]
 
 A unit is as many consecutive values of K as one vector holds for each of its columns: byte j of a column has the codes
@@ -14,6 +13,7 @@ shifts: the zero points, counted so that code + shift is never negative. What li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Layout:
     lanes    32-bit elements in a vector
     bits     of a stored code: 1, 2, 4 or 8
     depth    columns of w that share parameters
-    offset   whether there is an offset beside the scale
+    parameters  how many float32 a block has for each column
     shifts   whether blocks have a byte for each column: a shift, or a zero point
     """
 
@@ -42,7 +42,7 @@ class Layout:
     lanes: int
     bits: int
     depth: int
-    offset: bool = False
+    parameters: int = 1
     shifts: bool = False
 
     @property
@@ -72,7 +72,7 @@ class Layout:
     @property
     def header(self) -> int:
         """Bytes before the codes of a record."""
-        return 4 * self.nr * (2 if self.offset else 1)
+        return 4 * self.nr * self.parameters
 
     @property
     def record(self) -> int:
@@ -98,12 +98,12 @@ def columns_of(level: isa.Level) -> int:
     return level.lanes * VECTORS
 
 
-def pack(layout: Layout, codes: Array, scale: Array, offset: Array | None = None, shifts: Array | None = None) -> Array:
+def pack(layout: Layout, codes: Array, parameters: Sequence[Array], shifts: Array | None = None) -> Array:
     """The packed weights.
 
-    codes    uint8 (N, K), below 2**bits
-    scale    float32 (N, blocks); offset likewise
-    shifts   uint8 (N, blocks)
+    codes       uint8 (N, K), below 2**bits
+    parameters  float32 (N, blocks) each
+    shifts      uint8 (N, blocks)
     """
     packed = aligned(layout.nbytes)
     nr, lanes, blocks, units, unit = layout.nr, layout.lanes, layout.blocks, layout.units, layout.unit
@@ -113,9 +113,8 @@ def pack(layout: Layout, codes: Array, scale: Array, offset: Array | None = None
         have = columns.stop - columns.start
         records = at[: blocks * layout.record].reshape(blocks, layout.record)
         head = records[:, : layout.header].view(np.float32)
-        head[:, :have] = scale[columns].T
-        if offset is not None:
-            head[:, nr : nr + have] = offset[columns].T
+        for n, parameter in enumerate(parameters):
+            head[:, n * nr : n * nr + have] = parameter[columns].T
         if shifts is not None:
             rest = at[blocks * layout.record : blocks * (layout.record + nr)].reshape(blocks, nr)
             rest[:, :have] = shifts[columns].T

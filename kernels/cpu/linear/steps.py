@@ -7,28 +7,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...factory import WithParams, register
 from ...forge import Native
-from ...indexing import Index
 from .. import gemm, gemm_plan, isa
-from ..gemm_steps import MOST_COLUMNS, _spread
 from ..real_finish import RealFinish
 from ..user_finish import UserFinish
 from . import driver, functions
 from .codes import Codes
 from .layout import VECTORS, Layout
+from .panels import FEW, Panels
 from .tiles import GroupTile, Unpack
 
-FEW = 8  # rows up to which tiles read packed panels
 L1_FOR_B = 20 * 1024  # bytes of an unpacked panel that a pass takes
 L2_FOR_X = 512 * 1024  # bytes of quantized x that one pass over the panels keeps in L2
 # Rows of a tile that keeps integer and float32 sums in registers.
 _ROWS = {32: 6, 16: 3}
-_NO_BYTES = np.zeros(0, np.uint8)
-_NO_ROWS = np.zeros((0, 0), np.uint8)
 
 
 @dataclass(frozen=True)
@@ -84,11 +77,13 @@ class Engine:
     def tiles(self, M: int) -> functions.Functions:
         """Tiles of every height; of one where M, which is never cut below FEW, takes a single one."""
         rows = (self.tallest(M),) if M <= FEW else range(1, self.mr + 1)
-        made = tuple(GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.offset) for n in rows)
+        made = tuple(
+            GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.parameters == 2) for n in rows
+        )
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "GroupTile"), made)
 
     def unpacker(self) -> functions.Functions:
-        made = (Unpack(self.codes, VECTORS, self.layout.offset),)
+        made = (Unpack(self.codes, VECTORS, self.layout.parameters == 2),)
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "Unpack"), made)
 
     def parameters(self, M: int, plane: int) -> list[int]:
@@ -117,69 +112,21 @@ class Engine:
         }
         return [words[name] for name in driver.NAMES] + [0] * driver.FILL
 
-
-@dataclass(frozen=True)
-class LinearPanels:
-    """out[.., m, n] = epilogue(quantized x[.., m, :] times packed columns n).
-
-    shape  of the result, in the pipeline's sizes
-    out    type of the result
-    plane  bytes of a plane of columns
-    extra  (type, index over the result's axes) of what a generated finish reads
-    """
-
-    engine: Engine
-    shape: tuple[Any, ...]
-    out: str
-    plane: int
-    batch: int = 0
-    extra: tuple[tuple[str, Index], ...] = ()
-
-    name = "linear_panels"
-    own_tiles: ClassVar[tuple[str, ...]] = ("mc",)
-
-    def signature(self) -> tuple[ArgSpec, ...]:
-        batch = "cdefgh"[: self.batch]
-        lead = tuple(x.upper() for x in batch)
-        axes = (*batch, "m", "n")
-        return (
-            ArgSpec("rows", "u8", shape=(*lead, "M", self.engine.x_pitch), follows=(*batch, "m", None)),
-            ArgSpec("packed", "u8", align=64, follows=("n",)),
-            ArgSpec("columns", "u8", align=64),
-            ArgSpec("table", "u8"),
-            *(
-                ArgSpec(f"x{n}", dtype, follows=tuple(axes[at[0]] if at else None for at in index))
-                for n, (dtype, index) in enumerate(self.extra)
-            ),
-            ArgSpec("out", self.out, "write", shape=(*lead, "M", "N"), follows=axes),
-        )
-
-    def infer(self, shapes: Mapping[str, Any], operands: Mapping[str, Any]) -> dict[str, Any]:
-        return {"out": self.shape}
-
-    def index_space(self) -> IndexSpace:
-        return IndexSpace((Axis("m", "M", multiple=FEW), Axis("n", "N", multiple=MOST_COLUMNS)))
-
-    def execute(self, ctx: Any) -> None:
-        rows, packed, columns, table = (ctx.read(slot) for slot in ("rows", "packed", "columns", "table"))
-        out = ctx.write("out")
-        extra = [_spread(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
-        scratch = ctx.scratch(self.engine.scratch_bytes(out.shape[-2]))
-        for at in np.ndindex(out.shape[:-2]):
-            ctx.sweep(
-                self, rows[at], packed, out[at], columns, _NO_BYTES, _NO_ROWS, table, scratch, *(x[at] for x in extra)
-            )
-
-    def detail(self, rows: Any, *_: Any) -> str:
-        """Instruction, weights and tiles at this number of rows, for `explain()`."""
-        engine, M = self.engine, rows.shape[0]
-        codes, layout = engine.codes, engine.layout
+    def detail(self, M: int) -> str:
+        """Instruction, weights and tiles at this number of rows."""
+        codes, layout = self.codes, self.layout
         form = {"plain": "codes", "shifts": "codes less zero points", "table": "a byte shuffle of codes"}[codes.form]
-        how = "unpacked in registers" if engine.packed(M) else "unpacked panel by panel"
+        how = "unpacked in registers" if self.packed(M) else "unpacked panel by panel"
         return (
             f"{codes.dot.name} on {codes.level}, {form} of {codes.bits} bits in blocks of {layout.depth}, {how}, "
-            f"mr x nr {engine.tallest(M)} x {layout.nr}, mc {engine.rows(M)}"
+            f"mr x nr {self.tallest(M)} x {layout.nr}, mc {self.rows(M)}"
         )
+
+
+class LinearPanels(Panels):
+    """out[.., m, n] = epilogue(quantized x[.., m, :] times packed columns n)."""
+
+    name: ClassVar[str] = "linear_panels"
 
     def cost(self, extents: Mapping[str, int], *_: Any) -> float:
         """About the bytes that could have been moved meanwhile: 8 products in the time of a byte, or the weights."""

@@ -41,11 +41,11 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         q = q ^ np.uint8(1 << (fmt.bits - 1))  # counted from the least code
     count = len(fmt.parameters)
     blocks = [spread(p, fmt, N, K) for p in parameters[:count]]
-    scale, offset, shifts = blocks[0], None, None
+    kept, shifts = [blocks[0]], None
     bits, form, above, zeros = layout.stored_bits(fmt.bits, depth), "plain", -fmt.lowest, False
     table = np.zeros(TABLE_BYTES, np.uint8)
     if fmt.kind == "offset":
-        offset = blocks[1]
+        kept.append(blocks[1])
     elif fmt.zero_point:
         form, above, zeros, shifts = _zero_points(fmt, blocks[1].astype(np.int64) - fmt.lowest)
     elif fmt.kind == "table":
@@ -53,15 +53,15 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         if fmt.signed:
             whole = np.roll(whole, len(whole) // 2)
         above = max(0, -int(whole.min()))
-        scale = scale * factor
+        kept[0] = kept[0] * factor
         entries = (whole + above).astype(np.uint8)
         if fmt.bits <= 4 and bits <= 4 and shuffles_bytes(level):
             form = "table"
             table = np.tile(np.resize(entries, 16), TABLE_BYTES // 16)
         else:
             q, bits = entries[q], 8
-    made = layout.Layout(N, K, level.lanes, bits, depth, offset is not None, shifts is not None)
-    packed = layout.pack(made, q, scale, offset, shifts)
+    made = layout.Layout(N, K, level.lanes, bits, depth, len(kept), shifts is not None)
+    packed = layout.pack(made, q, kept, shifts)
     return Stored(Codes(level.name, bits, form), made, packed, above, zeros, table)
 
 
