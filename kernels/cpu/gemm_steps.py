@@ -282,7 +282,7 @@ class PanelGemm:
         zeros = ctx.read("row_zero_points") if self.row_zero_points else None
         residual = ctx.read("residual") if self.residual else None
         table = ctx.read("table") if self.table else _NO_BYTES
-        extra = [spread_over(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
+        extra = [_spread(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
         K, N = a.shape[-1], out.shape[-1]
         if residual is not None:
             residual = np.broadcast_to(residual, out.shape)
@@ -340,7 +340,7 @@ def _follow(follows: tuple[int | None, ...], at: tuple[int, ...]) -> tuple[int, 
     return tuple(0 if d is None else at[d] for d in follows)
 
 
-def spread_over(operand: Any, index: Index, shape: tuple[int, ...]) -> Any:
+def _spread(operand: Any, index: Index, shape: tuple[int, ...]) -> Any:
     """An operand with the shape of the result: stride 0 along axes that it does not follow."""
     axes = {at[0] for at in index if at is not None}
     operand = operand[(*(0 if at is None else slice(None) for at in index), ...)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...indexing import Index
-from ..gemm_steps import MOST_COLUMNS, spread_over
+from ..gemm_steps import MOST_COLUMNS, _spread
 
 FEW = 8  # rows up to which a product counts as one of few rows; M is cut at multiples of it
 _NO_BYTES = np.zeros(0, np.uint8)
@@ -61,7 +61,7 @@ class Panels:
     def execute(self, ctx: Any) -> None:
         rows, packed, columns, table = (ctx.read(slot) for slot in ("rows", "packed", "columns", "table"))
         out = ctx.write("out")
-        extra = [spread_over(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
+        extra = [_spread(ctx.read(f"x{n}"), index, out.shape) for n, (_, index) in enumerate(self.extra)]
         scratch = ctx.scratch(self.engine.scratch_bytes(out.shape[-2]))
         for at in np.ndindex(out.shape[:-2]):
             ctx.sweep(
