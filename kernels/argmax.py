@@ -1,4 +1,4 @@
-"""argmax as a pipeline step. kernels/reference/argmax.py says what it computes."""
+"""argmax and argmin as a pipeline step. kernels/reference/argmax.py says what it computes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ NUMBERS = ("f32", "s32", "s64", "u8", "s8", "u16", "s16", "u32", "u64")
 @stored_as("argmax")
 @dataclass(frozen=True)
 class Argmax:
-    """y = the index of the first largest element along an axis; NaN is the largest.
+    """y = the index of the first largest (or smallest) element along an axis; NaN is the largest (or smallest).
 
     source     type of the data
     dtype      of the index: s32 or s64
     rank       of the data
     axis       0 to rank - 1
     keepdims   keep the axis with size 1
+    least      the smallest instead
+    last       of several equal ones the last instead of the first
     """
 
     source: str = "f32"
@@ -32,6 +34,8 @@ class Argmax:
     rank: int = 2
     axis: int = 1
     keepdims: bool = False
+    least: bool = False
+    last: bool = False
 
     def __post_init__(self) -> None:
         checks.one_of("argmax", "source", self.source, NUMBERS)

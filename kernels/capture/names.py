@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import minifloat, scalarops, vectormath  # noqa: F401  (they register their sequences)
+from .. import activations, minifloat, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
 from ..sequence import SEQUENCES, Sequence
 
 # object -> helper called with its arguments converted to the helper's kinds
@@ -50,6 +50,32 @@ DIRECT: dict[Any, str] = {
     np.isfinite: "isfinite",
     math.isfinite: "isfinite",
     np.reciprocal: "reciprocal",
+    np.sin: "sin",
+    math.sin: "sin",
+    np.cos: "cos",
+    math.cos: "cos",
+    np.tan: "tan",
+    math.tan: "tan",
+    np.arctan: "arctan",
+    math.atan: "arctan",
+    np.arcsin: "arcsin",
+    math.asin: "arcsin",
+    np.arccos: "arccos",
+    math.acos: "arccos",
+    np.sinh: "sinh",
+    math.sinh: "sinh",
+    np.cosh: "cosh",
+    math.cosh: "cosh",
+    np.arcsinh: "asinh",
+    math.asinh: "asinh",
+    np.arccosh: "acosh",
+    math.acosh: "acosh",
+    np.arctanh: "atanh",
+    math.atanh: "atanh",
+    np.expm1: "expm1",
+    math.expm1: "expm1",
+    np.log1p: "log1p",
+    math.log1p: "log1p",
 }
 for _name in ("exp2", "fma"):  # Python 3.11 and 3.13
     if hasattr(math, _name):

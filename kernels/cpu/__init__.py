@@ -13,3 +13,5 @@ from . import quantize as quantize
 from . import real_expand as real_expand
 from . import relayout as relayout
 from . import requantize as requantize
+from .reduce import dynamic as dynamic
+from .reduce import steps as steps

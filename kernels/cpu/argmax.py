@@ -16,6 +16,7 @@ def build(kernel: Argmax) -> Native:
     outer = [AXES[d] for d in kernel.outer]
     along = ["z" if d == kernel.axis else AXES[d] for d in range(kernel.rank)]
     place = ["0" if d == kernel.axis else AXES[d] for d in range(kernel.rank) if d != kernel.axis or kernel.keepdims]
+    known = "True" if kernel.last else "best == best"
     lines = [f"{'    ' * d}for {x} in range({x}0, {x}1):" for d, x in enumerate(outer)]
     lines += [
         "    " * len(outer) + line
@@ -24,7 +25,8 @@ def build(kernel: Argmax) -> Native:
             "found = 0",
             f"for z in range(1, x.shape[{kernel.axis}]):",
             f"    value = x[{', '.join(along)}]",
-            "    if value > best or (value != value and best == best):  # the first NaN wins over every number",
+            # a NaN wins over every number
+            f"    if value {'<' if kernel.least else '>'}{'=' if kernel.last else ''} best or (value != value and {known}):",
             "        best = value",
             "        found = z",
             f"y[{', '.join(place) or '()'}] = found",

@@ -27,7 +27,7 @@ CONSTANTS = {
     "bottom_f32": 16,  # lo - zero_point
     "flip": 20,  # 0x80808080: inverts the top bit of each byte
     "a_zero_point": 24,  # as stored; read where B is asymmetric
-    # a residual is added as kernels/reference/elementwise.py adds codes (finish.py)
+    # a residual is added as kernels/reference/elementwise/basic.py adds codes (finish.py)
     "code_scale_f32": 28,
     "residual_scale_f32": 32,
     "residual_zero_point": 36,

@@ -155,6 +155,7 @@ def _setter(element: Any, kind: Any) -> Any:
 
 get_u8, get_s8 = _getter(I8, types.uint8), _getter(I8, types.int8)
 get_s16, get_s32 = _getter(I16, types.int16), _getter(I32, types.int32)
+get_u16, get_u32, get_u64 = _getter(I16, types.uint16), _getter(I32, types.uint32), _getter(I64, types.uint64)
 get_s64, get_f32 = _getter(I64, types.int64), _getter(F32, types.float32)
 put_u8, put_s8 = _setter(I8, types.uint8), _setter(I8, types.int8)
 put_s16, put_s32 = _setter(I16, types.int16), _setter(I32, types.int32)

@@ -19,13 +19,20 @@ from numba.np.numpy_support import from_dtype
 
 from ...primitives import dtypes
 from ..chain import written
-from ..elementwise import Add, AddQuantized, Clip, Relu
+from ..elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
 from ..indexing import Index, whole
 from ..map import Map
 from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
 from . import gemm, isa
-from .elementwise import add_element, add_quantized_element, clip_element, relu_element
+from .elementwise import (
+    add_element,
+    add_quantized_element,
+    clip_element,
+    elementwise_element,
+    quantized_element,
+    relu_element,
+)
 from .map import map_element
 from .nest import Element
 from .quantize import dequantize_element, quantize_element
@@ -42,6 +49,8 @@ _ELEMENTS: dict[type, Callable[..., Element]] = {
     AddQuantized: add_quantized_element,
     Clip: clip_element,
     Dequantize: dequantize_element,
+    Elementwise: elementwise_element,
+    QuantizedElementwise: quantized_element,
     Map: map_element,
     Quantize: quantize_element,
     Relu: relu_element,

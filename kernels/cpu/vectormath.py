@@ -22,7 +22,7 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from .. import minifloat, scalarops, vectormath  # noqa: F401  (they register their sequences)
+from .. import activations, minifloat, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
 from ..floatops import Traced, scale_in_halves
 from ..sequence import SEQUENCES, Sequence
 
@@ -69,19 +69,29 @@ class Value(Traced):
 
     __hash__ = None  # type: ignore[assignment]
     __slots__ = ("builder", "kind", "native", "value")
+    lanes = 0  # of a vector (Lanes); 0: one number
 
     def __init__(self, builder: ir.IRBuilder, value: ir.Value, kind: str, native: frozenset[str]) -> None:
         self.builder, self.value, self.kind, self.native = builder, value, kind, native
 
     def _new(self, value: ir.Value, kind: str) -> Value:
-        return Value(self.builder, value, kind, self.native)
+        return type(self)(self.builder, value, kind, self.native)
+
+    def _type(self, element: ir.Type) -> ir.Type:
+        return ir.VectorType(element, self.lanes) if self.lanes else element
+
+    def _constant(self, element: ir.Type, x: Any) -> ir.Constant:
+        return ir.Constant(self._type(element), [x] * self.lanes if self.lanes else x)
+
+    def _name(self, name: str) -> str:
+        return name.replace(".f32", f".v{self.lanes}f32").replace(".i32", f".v{self.lanes}i32") if self.lanes else name
 
     def _operand(self, x: Any, kind: str) -> ir.Value:
         if isinstance(x, Value):
             if x.kind != kind:
                 raise TypeError(f"kind {x.kind!r} where {kind!r} is needed")
             return x.value
-        return ir.Constant(IR_TYPE[kind], float(x) if kind == "f" else int(x))
+        return self._constant(IR_TYPE[kind], float(x) if kind == "f" else int(x))
 
     def _binary(self, other: Any, on_float: str | None, on_int: str | None, reflected: bool = False) -> Value:
         op = on_float if self.kind == "f" else on_int
@@ -172,8 +182,8 @@ class Value(Traced):
         return getattr(self, f"_{name}")(*args)
 
     def _call(self, name: str, kind: str, *args: ir.Value) -> Value:
-        function_type = ir.FunctionType(IR_TYPE[kind], [a.type for a in args])
-        function = cgutils.get_or_insert_function(self.builder.module, function_type, name)
+        function_type = ir.FunctionType(self._type(IR_TYPE[kind]), [a.type for a in args])
+        function = cgutils.get_or_insert_function(self.builder.module, function_type, self._name(name))
         return self._new(self.builder.call(function, args), kind)
 
     def _select(self, condition: Any, yes: Any, no: Any) -> Value:
@@ -183,20 +193,20 @@ class Value(Traced):
         return self._new(self.builder.select(test, self._operand(yes, kind), self._operand(no, kind)), kind)
 
     def _bits(self, x: Any) -> Value:
-        return self._new(self.builder.bitcast(self._operand(x, "f"), I32), "i")
+        return self._new(self.builder.bitcast(self._operand(x, "f"), self._type(I32)), "i")
 
     def _from_bits(self, i: Any) -> Value:
-        return self._new(self.builder.bitcast(self._operand(i, "i"), F32), "f")
+        return self._new(self.builder.bitcast(self._operand(i, "i"), self._type(F32)), "f")
 
     def _to_float(self, i: Any) -> Value:
-        return self._new(self.builder.sitofp(self._operand(i, "i"), F32), "f")
+        return self._new(self.builder.sitofp(self._operand(i, "i"), self._type(F32)), "f")
 
     def _to_int(self, x: Any) -> Value:
         """Clamped before and after: x86 takes a vector of LLVM's own llvm.fptosi.sat apart."""
         x = self._new(self._operand(x, "f"), "f")
         inside = self._select(x < np.float32(-(2.0**31)), np.float32(-(2.0**31)), x)
         inside = self._select(x < np.float32(2.0**31), inside, np.float32(0))
-        made = self._new(self.builder.fptosi(inside.value, I32), "i")
+        made = self._new(self.builder.fptosi(inside.value, self._type(I32)), "i")
         return self._select(x >= np.float32(2.0**31), 2**31 - 1, made)
 
     def _int_divide(self, a: Any, b: Any) -> Value:
@@ -222,19 +232,26 @@ class Value(Traced):
     def _fma_in_float64(self, x: Any, y: Any, z: Any) -> Value:
         """a * b + c with one rounding, by rounding the float64 sum to odd; see floatops.fma."""
         b = self.builder
-        wide_x, wide_y, q = (b.fpext(self._operand(v, "f"), F64) for v in (x, y, z))
+        wide_x, wide_y, q = (b.fpext(self._operand(v, "f"), self._type(F64)) for v in (x, y, z))
         p = b.fmul(wide_x, wide_y)
         s = b.fadd(p, q)
         t = b.fsub(s, p)
         e = b.fadd(b.fsub(p, b.fsub(s, t)), b.fsub(q, t))
-        zero, one = ir.Constant(F64, 0.0), ir.Constant(I64, 1)
-        code = b.bitcast(s, I64)
+        zero, one = self._constant(F64, 0.0), self._constant(I64, 1)
+        code = b.bitcast(s, self._type(I64))
         same_sign = b.icmp_signed("==", b.fcmp_ordered(">", e, zero), b.fcmp_ordered(">", s, zero))
-        step = b.select(same_sign, one, ir.Constant(I64, -1))
+        step = b.select(same_sign, one, self._constant(I64, -1))
         inexact = b.fcmp_ordered("!=", e, zero)
-        even = b.icmp_signed("==", b.and_(code, one), ir.Constant(I64, 0))
-        odd = b.bitcast(b.select(b.and_(inexact, even), b.add(code, step), code), F64)
-        return self._new(b.fptrunc(odd, F32), "f")
+        even = b.icmp_signed("==", b.and_(code, one), self._constant(I64, 0))
+        odd = b.bitcast(b.select(b.and_(inexact, even), b.add(code, step), code), self._type(F64))
+        return self._new(b.fptrunc(odd, self._type(F32)), "f")
+
+
+class Lanes(Value):
+    """Sixteen float32, int32 or bool side by side, as one LLVM vector: two or four registers where those are shorter."""
+
+    __slots__ = ()
+    lanes = 16
 
 
 def _intrinsic_of(sequence: Sequence) -> Any:

@@ -1,30 +1,241 @@
-"""Steps that reduce along axes."""
+"""Steps that reduce along axes, and those that are made of reductions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
 from ...primitives import dtypes, sizes
 from ...primitives.dtypes import DTypeLike
-from ...primitives.errors import (
-    ArgumentError,
-)
+from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 from ...primitives.pipeline import Value
 from .. import argmax as argmax_step
-from .given import Operand, dtype_of, only, pipeline_of, value_of
+from ..reduce import REDUCTIONS, DynamicQuantize, Extremes, Normalize, Parameters, Reduce, Softmax
+from ..reduce.rows import REAL
+from .given import Operand, dtype_of, only, pipeline_of, reals, value_of
+from .quantize import quantize
+from .tabled import tabled
+
+Axes = int | Sequence[int] | None
 
 
-def argmax(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64") -> Value:
+def axes_of(op: str, x: Value, axes: Axes) -> tuple[int, ...]:
+    """Axes from the end where negative, as ascending ones from the front; None: all."""
+    rank = len(x.shape)
+    if axes is None:
+        return tuple(range(rank))
+    given = [axes] if isinstance(axes, (int, np.integer)) else list(axes)
+    for axis in given:
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or not -rank <= axis < rank:
+            raise ArgumentError(
+                f"{op}: axis {axis} is out of range for shape {sizes.show(x.shape)}; {-rank} to {rank - 1}"
+            )
+    found = sorted({int(a) % rank for a in given})
+    if len(found) != len(given):
+        raise ArgumentError(f"{op}: axes {tuple(given)} name one axis twice")
+    return tuple(found)
+
+
+def _value(op: str, x: Operand, known: Sequence[str]) -> Value:
+    x = value_of(pipeline_of(op, x), x, op, "x")
+    if dtype_of(x) not in known:
+        raise DTypeMismatch(f"{op}: x is {dtype_of(x)}; {', '.join(known)} work")
+    return x
+
+
+def reduce(op: str, x: Operand, axes: Axes = None, keepdims: bool = False) -> Value:
+    """A reduction over axes.
+
+    op        sum mean max min prod l1 l2 sum_square log_sum log_sum_exp
+    x         f32 f16 bf16, and but for l2, log_sum and log_sum_exp integers; max and min: bool too
+    axes      one or several, from the end where negative; None: all
+    keepdims  keep the axes with size 1
+
+    float32 is summed in a fixed order (sixteen lanes and a tree), so the bits depend on nothing but the data. Integers
+    wrap modulo 2**bits; their mean is rounded toward zero.
+    """
+    if op not in REDUCTIONS:
+        raise ArgumentError(f"reduce: there is no {op!r}; there is {', '.join(REDUCTIONS)}")
+    x = _value(f"reduce_{op}", x, REDUCTIONS[op])
+    kernel = Reduce(op, dtype_of(x), len(x.shape), axes_of(f"reduce_{op}", x, axes), bool(keepdims))
+    return only(x.pipeline.add(kernel, x=x))
+
+
+def argmax(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64", last: bool = False) -> Value:
     """Index of the first largest element along an axis; NaN is the largest.
 
     x        f32 or integer, with an element along the axis at least
     axis     from the end where negative
     dtype    s64 or s32
+    last     of several equal ones take the last
     """
-    pipe = pipeline_of("argmax", x)
-    x = value_of(pipe, x, "argmax", "x")
+    return _arg("argmax", x, axis, keepdims, dtype, last)
+
+
+def argmin(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64", last: bool = False) -> Value:
+    """Index of the first smallest element along an axis; NaN is the smallest. As argmax otherwise."""
+    return _arg("argmin", x, axis, keepdims, dtype, last)
+
+
+def _arg(op: str, x: Operand, axis: int, keepdims: bool, dtype: DTypeLike, last: bool) -> Value:
+    x = value_of(pipeline_of(op, x), x, op, "x")
     rank = len(x.shape)
     if not -rank <= axis < rank:
-        raise ArgumentError(
-            f"argmax: axis {axis} is out of range for shape {sizes.show(x.shape)}; {-rank} to {rank - 1}"
+        raise ArgumentError(f"{op}: axis {axis} is out of range for shape {sizes.show(x.shape)}; {-rank} to {rank - 1}")
+    kernel = argmax_step.Argmax(
+        dtype_of(x), dtypes.get(dtype).name, rank, axis % rank, bool(keepdims), op == "argmin", bool(last)
+    )
+    return only(x.pipeline.add(kernel, x=x))
+
+
+def softmax(x: Operand, axis: Axes = -1) -> Value:
+    """exp(x - max) / sum(exp(x - max)) along an axis, or over several; x is f32, f16 or bf16."""
+    x = _value("softmax", x, REAL)
+    return only(x.pipeline.add(Softmax(dtype_of(x), len(x.shape), axes_of("softmax", x, axis)), x=x))
+
+
+def log_softmax(x: Operand, axis: Axes = -1) -> Value:
+    """The logarithm of softmax: x - max - ln(sum(exp(x - max))); x is f32, f16 or bf16."""
+    x = _value("log_softmax", x, REAL)
+    return only(x.pipeline.add(Softmax(dtype_of(x), len(x.shape), axes_of("log_softmax", x, axis), True), x=x))
+
+
+def layer_norm(
+    x: Operand,
+    scale: Operand = None,
+    bias: Operand = None,
+    axis: int = -1,
+    epsilon: Operand = 1e-5,
+    statistics: bool = False,
+) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on.
+
+    x            f32, f16 or bf16
+    scale, bias  of x's type, of the shape of those axes; left out: 1 and 0
+    statistics   return (y, mean, 1 / sqrt(variance + epsilon)), f32, the axes kept with size 1
+    """
+    return _normalize("layer_norm", x, scale, bias, axis, epsilon, True, statistics)
+
+
+def rms_norm(x: Operand, scale: Operand = None, bias: Operand = None, axis: int = -1, epsilon: Operand = 1e-5) -> Value:
+    """x / sqrt(mean of x**2 + epsilon) * scale + bias over the axes from `axis` on. As layer_norm otherwise."""
+    return only(_normalize("rms_norm", x, scale, bias, axis, epsilon, False, False))
+
+
+def _normalize(
+    op: str, x: Operand, scale: Operand, bias: Operand, axis: int, epsilon: Operand, centre: bool, statistics: bool
+) -> Any:
+    x = _value(op, x, REAL)
+    first = axes_of(op, x, axis)[0]
+    axes, pipe, dtype = tuple(range(first, len(x.shape))), x.pipeline, dtype_of(x)
+    operands: dict[str, Any] = {}
+    for slot, given in (("scale", scale), ("bias", bias)):
+        if given is not None:
+            operands[slot] = _along(op, slot, value_of(pipe, given, op, slot), x, axes)
+    if "bias" in operands and "scale" not in operands:
+        shape = tuple(operands["bias"].shape)
+        operands["scale"] = pipe.constant(np.ones([int(n) for n in shape], dtypes.get(dtype).numpy))
+    kernel = Normalize(dtype, len(x.shape), axes, centre, "scale" in operands, "bias" in operands, statistics)
+    epsilon = epsilon if isinstance(epsilon, Value) else reals(epsilon, f"{op}: epsilon").reshape(())
+    return pipe.add(kernel, x=x, epsilon=epsilon, **operands)
+
+
+def _along(op: str, slot: str, given: Value, x: Value, axes: Sequence[int]) -> Value:
+    wanted = tuple(x.shape[a] for a in axes)
+    if len(given.shape) != len(wanted):
+        raise ShapeMismatch(
+            f"{op}: {slot} has shape {sizes.show(given.shape)}; that of the normalized axes, {sizes.show(wanted)}, works"
         )
-    kernel = argmax_step.Argmax(dtype_of(x), dtypes.get(dtype).name, rank, axis % rank, bool(keepdims))
-    return only(pipe.add(kernel, x=x))
+    return given
+
+
+def batch_norm(
+    x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, axis: int = 1, epsilon: float = 1e-5
+) -> Value:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with constant statistics, folded to x * factor + term.
+
+        factor = scale / sqrt(variance + epsilon);  term = bias - mean * factor        in float32
+
+    x                            f32, f16 or bf16, with channels along `axis`
+    scale, bias, mean, variance  constants (C,)
+    """
+    x = _value("batch_norm", x, REAL)
+    along = axes_of("batch_norm", x, axis)[0]
+    given = {"scale": scale, "bias": bias, "mean": mean, "variance": variance}
+    parts = {}
+    for name, part in given.items():
+        part = part.data if isinstance(part, Value) and part.kind == "constant" else part
+        if isinstance(part, Value):
+            raise ArgumentError(f"batch_norm: {name} is known only at run time; constants are folded")
+        parts[name] = reals(part, f"batch_norm: {name}")
+        if parts[name].ndim != 1:
+            raise ShapeMismatch(f"batch_norm: {name} has shape {parts[name].shape}; one for each channel, (C,), works")
+    factor = parts["scale"] / np.sqrt(parts["variance"] + np.float32(epsilon))
+    term = parts["bias"] - parts["mean"] * factor
+    shape = [-1 if d == along else 1 for d in range(len(x.shape))]
+    kind = dtypes.get(dtype_of(x)).numpy
+    return tabled("multiply_add", x, factor.reshape(shape).astype(kind), term.reshape(shape).astype(kind))
+
+
+def dynamic_quantize(
+    x: Operand,
+    dtype: DTypeLike = "u8",
+    symmetric: bool = False,
+    granularity: str = "tensor",
+    group: int | None = None,
+) -> tuple[Value, Value, Value]:
+    """Codes with a scale that the data itself gives: (codes, scale, zero_point).
+
+    x            f32, f16 or bf16
+    dtype        u8 or s8
+    symmetric    zero point 0 (128 of u8) and the largest magnitude at code 127 of it; else all codes cover min .. max
+    granularity  "tensor": scale and zero point of shape (). "row": one for each row along the last axis, (.., 1).
+                 "group": one for each `group` elements of a row, (.., groups); dequantize takes them with block=group
+
+    By row and by group the data is read once.
+    """
+    x = _value("dynamic_quantize", x, REAL)
+    pipe, source, rank = x.pipeline, dtype_of(x), len(x.shape)
+    codes = dtypes.get(dtype).name
+    if granularity not in ("tensor", "row", "group") or (group is None) == (granularity == "group"):
+        raise ArgumentError(
+            f"dynamic_quantize: granularity {granularity!r} with group {group}; 'tensor', 'row', or 'group' with group="
+        )
+    if granularity == "tensor":
+        if rank == 0:
+            raise ShapeMismatch("dynamic_quantize: x is a number; an array of rank 1 at least works")
+        lo, hi = pipe.add(Extremes(source, rank), x=x)
+        if rank > 1:
+            lo, hi = (reduce(op, v) for op, v in (("min", lo), ("max", hi)))
+        scale, zero_point = pipe.add(Parameters(codes, symmetric), lo=lo, hi=hi)
+        return quantize(x, scale, zero_point, codes), scale, zero_point
+    if rank == 0 or (group is not None and not 1 <= group < 2**31):
+        raise ArgumentError(f"dynamic_quantize: group {group} of shape {sizes.show(x.shape)}; 1 to 2**31 - 1 works")
+    kernel = DynamicQuantize(source, codes, rank, bool(symmetric), group or 0)
+    y, scale, zero_point = pipe.add(kernel, x=x)
+    return y, scale, zero_point
+
+
+def instance_norm(x: Operand, scale: Operand, bias: Operand, epsilon: Operand = 1e-5) -> Value:
+    """Normalize each channel of each image: over all axes from 2 on, then * scale + bias of the channel (axis 1)."""
+    x = _value("instance_norm", x, REAL)
+    if len(x.shape) < 3:
+        raise ShapeMismatch(f"instance_norm: x has shape {sizes.show(x.shape)}; (N, C, ..) of rank 3 at least works")
+    kernel = Normalize(dtype_of(x), len(x.shape), tuple(range(2, len(x.shape))), True, False, False)
+    epsilon = epsilon if isinstance(epsilon, Value) else reals(epsilon, "instance_norm: epsilon").reshape(())
+    y = only(x.pipeline.add(kernel, x=x, epsilon=epsilon))
+    return channel_affine("instance_norm", y, scale, bias)
+
+
+def channel_affine(op: str, x: Value, scale: Operand, bias: Operand, axis: int = 1) -> Value:
+    """x * scale + bias with constants of one for each channel along an axis."""
+    parts = []
+    for name, given in (("scale", scale), ("bias", bias)):
+        data = given.data if isinstance(given, Value) and given.kind == "constant" else given
+        if isinstance(data, Value):
+            raise ArgumentError(f"{op}: {name} is known only at run time; a constant (C,) works")
+        shape = [-1 if d == axis else 1 for d in range(len(x.shape))]
+        parts.append(reals(data, f"{op}: {name}").reshape(shape).astype(dtypes.get(dtype_of(x)).numpy))
+    return tabled("multiply_add", x, *parts)

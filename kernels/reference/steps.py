@@ -23,12 +23,15 @@ from ..window import Window, in_three
 from . import argmax as argmax_
 from . import elementwise
 from .conv import conv_f32, conv_int
+from .elementwise import steps as elementwise_steps  # noqa: F401  (registers)
 from .gemm import gemm_f32, gemm_int
 from .granularity import spread
 from .linear import linear
 from .lookup import lookup
 from .map import map_elements
 from .quantize import dequantize, quantize
+from .reduce import dynamic as dynamic_steps  # noqa: F401  (registers)
+from .reduce import steps as reduce_steps  # noqa: F401  (registers)
 from .requantize import requantize_fixed, requantize_float
 
 
@@ -166,7 +169,14 @@ def clip(kernel: Any) -> Whole:
 @register("argmax", backend="reference")
 def argmax(kernel: Argmax) -> Whole:
     return _into(
-        lambda x: argmax_.argmax(x, kernel.axis, keepdims=kernel.keepdims, dtype=dtypes.get(kernel.dtype).numpy)
+        lambda x: argmax_.argmax(
+            x,
+            kernel.axis,
+            keepdims=kernel.keepdims,
+            dtype=dtypes.get(kernel.dtype).numpy,
+            least=kernel.least,
+            last=kernel.last,
+        )
     )
 
 

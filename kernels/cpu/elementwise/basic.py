@@ -1,16 +1,16 @@
 """add, relu and clip on the CPU, one element at a time.
 
-kernels/reference/elementwise.py says what they compute.
+kernels/reference/elementwise/basic.py says what they compute.
 """
 
 from __future__ import annotations
 
-from ...primitives import dtypes
-from ..elementwise import Add, AddQuantized, Clip, Relu
-from ..factory import register
-from ..forge import Native
-from ..indexing import whole
-from .nest import Element, nest
+from ....primitives import dtypes
+from ...elementwise import Add, AddQuantized, Clip, Relu
+from ...factory import register
+from ...forge import Native
+from ...indexing import whole
+from ..nest import Element, nest
 
 
 def add_element(kernel: Add) -> Element:

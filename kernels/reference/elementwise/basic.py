@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .arithmetic import to_f32
-from .quantize import saturate
+from ..arithmetic import to_f32
+from ..quantize import saturate
 
 
 def add(a: ArrayLike, b: ArrayLike) -> NDArray:

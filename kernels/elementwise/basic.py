@@ -1,4 +1,4 @@
-"""add, relu and clip as pipeline steps. kernels/reference/elementwise.py says what they compute."""
+"""add, relu and clip as pipeline steps. kernels/reference/elementwise/basic.py says what they compute."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..primitives.kernel import ArgSpec, IndexSpace
-from ..primitives.storage import stored_as
-from . import checks
-from .indexing import Index, index_space, spec, whole
+from ...primitives.kernel import ArgSpec, IndexSpace
+from ...primitives.storage import stored_as
+from .. import checks
+from ..indexing import Index, index_space, spec, whole
 
 NUMBERS = ("f32", "s32", "s64", "u8", "s8", "u16", "s16", "u32", "u64")
 SUMS = ("f32", "s32", "s64")

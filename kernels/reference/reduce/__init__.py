@@ -1,0 +1,1 @@
+"""What reductions, and the steps made of them, compute."""
