@@ -68,8 +68,9 @@ def places(y: Any, axes: Sequence[int], keepdims: bool) -> Any:
     """A view of one element for each row, without the axes that were kept with size 1."""
     if not keepdims or not axes:
         return y
-    index = [0 if d in axes else slice(None) for d in range(y.ndim)]
-    return y[(*index, ...)]  # the ellipsis: a view of one element too
+    index: list[Any] = [0 if d in axes else slice(None) for d in range(y.ndim)]
+    index.append(Ellipsis)  # a view of one element too
+    return y[tuple(index)]
 
 
 def scratch_for(ctx: Any, reduced: int, data: Sequence[Any], along: Sequence[Any] = ()) -> Any:

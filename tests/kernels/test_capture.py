@@ -297,8 +297,8 @@ def uses_dict(x):
     return x * LOOKUP["a"]
 
 
-def uses_sin(x):
-    return np.sin(x)
+def uses_gamma(x):
+    return math.gamma(x)
 
 
 def uses_string(x):
@@ -336,7 +336,7 @@ def reads_late(x):
     ("fn", "says"),
     [
         (uses_dict, "'LOOKUP', a dict"),
-        (uses_sin, "'np.sin'.*supported are.*np.exp"),
+        (uses_gamma, "'np.sin'.*supported are.*np.exp"),
         (uses_string, "'no', a str"),
         (uses_star, r"takes \*x"),
         (falls_off, "without a return"),
