@@ -336,7 +336,7 @@ def reads_late(x):
     ("fn", "says"),
     [
         (uses_dict, "'LOOKUP', a dict"),
-        (uses_gamma, "'np.sin'.*supported are.*np.exp"),
+        (uses_gamma, "'math.gamma'.*supported are.*np.exp"),
         (uses_string, "'no', a str"),
         (uses_star, r"takes \*x"),
         (falls_off, "without a return"),
