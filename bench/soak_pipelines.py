@@ -1,20 +1,24 @@
 """Random pipelines against the reference, for as long as one likes: python -m tilework.bench.soak_pipelines --count 10000
 
 The pipelines and the ways to run them are tests/executors/random_pipelines.py. Exits with 1 where a byte differs, and
-prints the seed and the variant, from which the case can be made again.
+prints a script that makes the case again, cut down to the first value that differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # before Numba is imported: three workers, whatever the machine has
+
+from ..kernels import forge
 
 GENERATOR = Path(__file__).resolve().parents[1] / "tests" / "executors" / "random_pipelines.py"
 WIDE = 50  # one pipeline of so many takes all types, ranks and functions, most of which have to be compiled
@@ -43,27 +47,63 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--wide", type=int, default=WIDE, help="one of so many is of all types; 0: none")
     options = parser.parse_args(given)
     pipelines = generator()
-    start = said = time.monotonic()
-    done = steps = wrong = 0
-    for seed in range(options.first, options.first + options.count):
-        wide = bool(options.wide) and seed % options.wide == options.wide - 1
-        case = pipelines.make(seed, wide=wide)
-        found = pipelines.compare(case, pipelines.chosen(seed, options.variants))
-        for variant, text in found:
-            print(f"seed {seed}{' wide' if wide else ''}, {variant}: {text}")
-        done += 1
-        steps += len(case.pipe.steps)
-        wrong += bool(found)
-        now = time.monotonic()
-        if now - said > 2 and sys.stderr.isatty():
-            said = now
-            left = (now - start) / done * (options.count - done)
-            print(f"\r{done} of {options.count}, {wrong} differ, {left / 60:.0f} min left ", end="", file=sys.stderr)
-        if now - start > options.seconds:
-            break
+    start = time.monotonic()
+    seeds = range(options.first, options.first + options.count)
+    steps = done = wrong = 0
+    with progress(len(seeds)) as advance:
+        for seed in seeds:
+            wide = bool(options.wide) and seed % options.wide == options.wide - 1
+            case = pipelines.make(seed, wide=wide)
+            found = pipelines.compare(case, pipelines.chosen(seed, options.variants))
+            for variant, text in found:
+                print(f"seed {seed}{' wide' if wide else ''}, {variant}: {text}", flush=True)
+            if found:
+                show_script(pipelines, case, wide, found[0][0])
+            done, steps, wrong = done + 1, steps + len(case.pipe.steps), wrong + bool(found)
+            advance(f"{wrong} differ, {forge.Counts.compiled} entries compiled")
+            if time.monotonic() - start > options.seconds:
+                break
     took = time.monotonic() - start
-    print(f"{done} pipelines, {steps} steps, {options.variants + 2} executors each: {wrong} differ, {took:.0f} s")
+    functions = len(pipelines.ONE) + len(pipelines.ONE_SCALED) + len(pipelines.TWO) + 1
+    print(
+        f"{done} pipelines, {steps} steps, {options.variants + 2} executors each, {functions} user functions: {wrong} "
+        f"differ; {took:.0f} s, {forge.Counts.compiled} entries compiled, {forge.Counts.loaded} from the cache"
+    )
     return 1 if wrong else 0
+
+
+def show_script(pipelines: Any, case: Any, wide: bool, which: Any) -> None:
+    """Print a script that makes the failure again, of as few steps as it takes."""
+    name = pipelines.shrunk(case, which)
+    small = case if name is None else pipelines.part(case, name)
+    take = "" if name is None else f"case = pipelines.part(case, {name!r})\n"
+    print(
+        f"--- {len(small.pipe.steps)} of {len(case.pipe.steps)} steps\n{small.pipe!r}\n---\n"
+        f"from tilework.bench.soak_pipelines import generator\npipelines = generator()\n"
+        f"case = pipelines.make({case.seed}, wide={wide})\n{take}"
+        f"print(pipelines.compare(case, {[] if which == 'single thread' else [which]}))\n---",
+        flush=True,
+    )
+
+
+@contextlib.contextmanager
+def progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal; elsewhere a line every minute. The callable counts one more, with a text."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, disable=not sys.stderr.isatty(), transient=True) as bar:
+        task, said, count = bar.add_task("", total=total), time.monotonic(), 0
+
+        def advance(text: str) -> None:
+            nonlocal said, count
+            count += 1
+            bar.update(task, advance=1, description=text)
+            if not sys.stderr.isatty() and time.monotonic() - said > 60:
+                said = time.monotonic()
+                print(f"{count} of {total}: {text}", file=sys.stderr, flush=True)
+
+        yield advance
 
 
 if __name__ == "__main__":

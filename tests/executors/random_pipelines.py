@@ -475,3 +475,51 @@ def compare(case, variants, reference=True):
             found = results(variant(case, *which), case)
         wrong += [(which, text) for text in differences(expected, found)]
     return wrong
+
+
+# Making a failure small ----------------------------------------------------------------------------------------------
+
+
+def part(case, name):
+    """The case with one value for its output, and only the steps, inputs and states that it takes."""
+    old, new = case.pipe, tw.Pipeline(f"{case.pipe.name}_part")
+    values = {**old.values, **{v.name: v for step in old.steps for v in step.outputs.values()}}
+    needed, todo = set(), [values[name]]
+    while todo:
+        value = todo.pop()
+        if value.name in needed:
+            continue
+        needed.add(value.name)
+        if value.producer is not None:
+            todo += value.producer[0].inputs.values()
+        if value.name in old.updates:
+            todo.append(old.updates[value.name])
+    copies = {}
+    for value in old.values.values():
+        if value.kind != "result" and value.name in needed:
+            copy = new._declare(value.name, value.dtype, value.shape, value.kind, value.axes, value.quant)
+            copy.data = value.data
+            copies[id(value)] = copy
+    for step in old.order():
+        if any(v.name in needed for v in step.outputs.values()):
+            new.add(step.kernel, step_name=step.name, **{slot: copies[id(v)] for slot, v in step.inputs.items()})
+            copies |= {id(v): new.steps[-1].outputs[slot] for slot, v in step.outputs.items()}
+    new.output("y", copies[id(values[name])])
+    for state, value in old.updates.items():
+        if state in needed:
+            new.update(new.values[state], copies[id(value)])
+    inputs = {n for n, v in new.values.items() if v.kind in ("input", "argument")}
+    return Case(case.seed, new, [{n: a for n, a in run.items() if n in inputs} for run in case.runs])
+
+
+def shrunk(case, which):
+    """The first value in running order that differs in this variant when it is the only output: its name, or None."""
+    for step in case.pipe.order():
+        for value in step.outputs.values():
+            try:
+                small = part(case, value.name)
+                if compare(small, [] if which == "single thread" else [which]):
+                    return value.name
+            except Exception:  # a part that cannot be made or run by itself shows nothing
+                continue
+    return None

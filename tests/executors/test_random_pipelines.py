@@ -82,3 +82,22 @@ def test_a_chain_keeps_what_it_still_reads(monkeypatch, threads):
     assert "tile" in plan.explain()
     for name, array in expected.items():
         assert_array_equal(found[name], array, strict=True)
+
+
+def test_a_failure_is_cut_down_to_the_first_value_that_differs(monkeypatch):
+    pipelines = generator()
+    case = next(c for c in map(pipelines.make, range(100)) if len(c.pipe.steps) > 6)
+    wrong = case.pipe.order()[3]
+    name = next(iter(wrong.outputs.values())).name
+
+    def compare(small, variants):
+        """As if the fourth step were wrong."""
+        return [("variant", "differs")] if any(step.name == wrong.name for step in small.pipe.steps) else []
+
+    monkeypatch.setattr(pipelines, "compare", compare)
+    assert pipelines.shrunk(case, ("default", 1, True, True)) == name
+    small = pipelines.part(case, name)
+    assert len(small.pipe.steps) <= 4
+    tapped = tw.TilingExecutor(1).compile(case.pipe).run(case.runs[0], tap=[name])[name]
+    found = tw.SingleThreadExecutor("reference").run(small.pipe, small.runs[0])["y"]
+    assert_array_equal(found, tapped, strict=True)
