@@ -25,6 +25,8 @@ _HOME = {
     "LayoutSpec": "primitives",
     "Pipeline": "primitives",
     "QuantParams": "primitives",
+    "QuantizedTensor": "executors.schemes",
+    "Scheme": "executors.schemes",
     "SingleThreadExecutor": "executors",
     "TilingExecutor": "executors",
 }
@@ -37,6 +39,7 @@ _MODULES = {
     "factory": "kernels.factory",
     "gguf": "frontends.gguf",
     "ops": "kernels.ops",
+    "schemes": "executors.schemes",
 }
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
@@ -60,6 +63,9 @@ if TYPE_CHECKING:
     from .executors import TilingExecutor as TilingExecutor
     from .executors import debug as debug
     from .executors import eager as eager
+    from .executors import schemes as schemes
+    from .executors.schemes import QuantizedTensor as QuantizedTensor
+    from .executors.schemes import Scheme as Scheme
     from .frontends import gguf as gguf
     from .kernels import factory as factory
     from .kernels import ops as ops

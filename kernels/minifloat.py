@@ -119,6 +119,19 @@ def e8m0_value(code):
     return from_bits(select(code == 0, 0x00400000, select(code == 255, QUIET_NAN, code << 23)))
 
 
+@sequence("f->i")
+def e8m0_bits(x):
+    """Code of the nearest power of two as an E8M0 scale, ties up; 2**-127 for zero; NaN (255) below 0 and for infinity.
+
+    Equals ml_dtypes, which rounds everything between 2**-127 and 2**-126 up, but for zero, which is NaN there.
+    """
+    i = bits(x)
+    normal = ((i + 0x00400000) >> 23) & 0x1FF
+    code = select((i & MAGNITUDE) < 0x00800000, select(i > 0x00400000, 1, 0), normal)
+    code = select(code > 254, 255, code)
+    return select((i > INFINITY - 1) | ((i < 0) & ((i & MAGNITUDE) != 0)), 255, code)
+
+
 @sequence("i->i")
 def wrap_s8(i):
     """Low eight bits of i as a signed number."""

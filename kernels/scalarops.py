@@ -8,7 +8,7 @@ a shift count outside 0..31 shifts everything out, an index past an end reads th
 
 from __future__ import annotations
 
-from .floatops import INF, f32, fabs, int_divide, select, to_float, to_int
+from .floatops import INF, bits, f32, fabs, from_bits, int_divide, select, to_float, to_int
 from .sequence import register, sequence
 
 
@@ -109,6 +109,29 @@ def at(i, size):
     """The index i of a table of `size` elements: negative from the end, then held inside the table."""
     i = select(i < 0, i + size, i)
     return select(i < 0, 0, select(i >= size, size - 1, i))
+
+
+def _ordered(i):
+    """The bits of a float as an integer that orders like it, -0 below 0; its own inverse."""
+    return i ^ ((i >> 31) & 0x7FFFFFFF)
+
+
+@sequence("f->i")
+def largest_key(x):
+    """An integer that orders like x; below all others for NaN."""
+    return select(x == x, _ordered(bits(x)), 1 - 2**31)  # not -2**31, with which LLVM sees through the maximum
+
+
+@sequence("f->i")
+def smallest_key(x):
+    """An integer that orders like x; above all others for NaN."""
+    return select(x == x, _ordered(bits(x)), 2**31 - 2)  # not 2**31 - 1, with which LLVM sees through the minimum
+
+
+@sequence("i->f")
+def key_value(key):
+    """The float whose key this is."""
+    return from_bits(_ordered(key))
 
 
 register(select, "bbb->b", "bii->i", "bff->f")

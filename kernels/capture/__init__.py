@@ -33,7 +33,7 @@ from .source import define, parameters
 __all__ = ["Captured", "Note", "capture"]
 
 VERSION = 1
-DECORATOR = '@njit(forceinline=True, error_model="numpy")'
+DECORATOR = '@njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,16 @@ class Captured:
         return text.replace(f"{PREFIX}main", name).replace(PREFIX, f"{name}_") + "\n"
 
     @cached_property
-    def interpreted(self) -> Callable[..., Any]:
-        """The same source under plain Python: np.float32 scalars, and ints that wrap at 32 bits."""
+    def main(self) -> Callable[..., Any]:
+        """`interpreted` without the conversion of its arguments: for np.float32, int and arrays, in np.errstate."""
         scope: dict[str, Any] = {"np": np, "f32": np.float32, "i32": wrapped, **_plain_helpers()}
         exec(compile(self.emit("main", decorator=""), f"<captured {self.name}>", "exec"), scope)
-        main, kinds = scope["main"], self.arg_kinds
+        return scope["main"]  # type: ignore[no-any-return]
+
+    @cached_property
+    def interpreted(self) -> Callable[..., Any]:
+        """The same source under plain Python: np.float32 scalars, and ints that wrap at 32 bits."""
+        main, kinds = self.main, self.arg_kinds
 
         def run(*args: Any) -> Any:
             if len(args) != len(kinds):
@@ -113,18 +118,25 @@ class Captured:
         return run
 
 
-def capture(fn: Callable[..., Any], args: Sequence[str] | Mapping[str, str] = (), returns: Kind = None) -> Captured:
+def capture(
+    fn: Callable[..., Any],
+    args: Sequence[str] | Mapping[str, str] = (),
+    returns: Kind = None,
+    writes: Sequence[str] = (),
+) -> Captured:
     """Capture `fn` for arguments of given kinds.
 
     args      kind or dtype name of each argument in order, or by parameter name: "f" or any float type, "i" or any
               integer type, "b" or "bool"; with "[]" behind it a one-dimensional array. A parameter that is not given
               and has a default is that number
     returns   kind or dtype name that the result is converted to; by default what the function makes
+    writes    names of the arrays among the arguments that the function fills; such a function returns nothing
 
     Raises CaptureError with function, line and name for what cannot be compiled.
     """
     definition = define(fn)
     program = _Program()
+    program.writes = tuple(writes)
     given = dict(args) if isinstance(args, Mapping) else None
     kinds: dict[str, Kind] = {}
     known: dict[str, Any] = {}
@@ -157,12 +169,13 @@ class _Program:
         self.trees: dict[str, ast.FunctionDef] = {}
         self.notes: list[Note] = []
         self.returns: Kind = None
+        self.writes: tuple[str, ...] = ()
         self._made: dict[Any, tuple[str, Kind]] = {}
         self._stack: list[Any] = []
 
     def add(self, definition: Any, kinds: dict[str, Kind], known: dict[str, Any], name: str) -> Kind:
         self._stack.append(definition.function)
-        rewriter = Rewriter(self, definition, kinds, known)
+        rewriter = Rewriter(self, definition, kinds, known, self.writes if name == "main" else ())
         tree, kind = rewriter.rewrite(PREFIX + name)
         self._stack.pop()
         self.trees[name] = tree

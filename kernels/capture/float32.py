@@ -130,8 +130,16 @@ _INT_HELPER = {
 class Rewriter:
     """Rewrites one definition. `program` keeps what several functions share: tables, other functions, notes."""
 
-    def __init__(self, program: Any, definition: Definition, kinds: dict[str, Kind], known: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        program: Any,
+        definition: Definition,
+        kinds: dict[str, Kind],
+        known: dict[str, Any],
+        writes: tuple[str, ...] = (),
+    ) -> None:
         self.program, self.definition, self.known_arguments = program, definition, known
+        self.writes = writes  # arguments that are filled
         self.arguments = kinds
         self.kinds: dict[str, Kind] = dict(kinds)
         self.returned: Kind = None
@@ -157,7 +165,9 @@ class Rewriter:
         """The rewritten function under the name `called`, and the kind of its result."""
         tree = self.definition.tree
         body = [ast.Return(tree.body)] if isinstance(tree, ast.Lambda) else tree.body
-        if not isinstance(tree, ast.Lambda) and not _returns(body):
+        if self.writes:
+            body = [*body, ast.Return(None)]
+        elif not isinstance(tree, ast.Lambda) and not _returns(body):
             self.refuse("can end without a return", tree)
         for _ in range(16):  # kinds only widen, so this ends
             self.changed = False
@@ -269,6 +279,10 @@ class Rewriter:
         self.refuse("an expression whose value is not used; captured functions have no side effects", node)
 
     def stmt_Return(self, node: ast.Return) -> ast.stmt:
+        if self.writes:
+            if node.value is not None:
+                self.refuse(f"returns a value; it fills {', '.join(self.writes)} and returns nothing", node)
+            return ast.Return(ast.Constant(0))
         if node.value is None:
             self.refuse("returns nothing", node)
         e = self.expr(node.value)
@@ -311,7 +325,7 @@ class Rewriter:
             array = self.expr(target.value)
             if array.kind not in ("f[]", "i[]") or not isinstance(target.value, ast.Name):
                 self.refuse("only a local array can be stored into by index", node)
-            if target.value.id not in self.sizes:
+            if target.value.id not in self.sizes and target.value.id not in self.writes:
                 self.refuse(f"writes into {target.value.id!r}, which belongs to the caller", node)
             place = ast.Subscript(array.tree, self.index(target.slice, array, node), ast.Store())
             return [ast.Assign([place], self.convert(e, array.kind[0], node).tree)]

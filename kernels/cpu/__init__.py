@@ -13,5 +13,6 @@ from . import quantize as quantize
 from . import real_expand as real_expand
 from . import relayout as relayout
 from . import requantize as requantize
+from . import schemes as schemes
 from .reduce import dynamic as dynamic
 from .reduce import steps as steps

@@ -79,6 +79,7 @@ from .arithmetic import (
 from .conv import conv, conv_transpose
 from .elementwise import add, clip, lookup, map, relu
 from .gemm import gemm
+from .linear import linear
 from .moving import (
     arange,
     concat,
@@ -176,6 +177,7 @@ __all__ = [
     "leaky_relu",
     "less",
     "less_equal",
+    "linear",
     "log",
     "log1p",
     "log2",

@@ -1,0 +1,7 @@
+"""Quantization schemes as users see them: `Scheme`, `QuantizedTensor`, and the shipped schemes by name."""
+
+from ...kernels.schemes.storage import Table
+from .scheme import Scheme, get, names
+from .tensor import QuantizedTensor, concatenate, from_parts
+
+__all__ = ["QuantizedTensor", "Scheme", "Table", "concatenate", "from_parts", "get", "names"]

@@ -1,0 +1,116 @@
+"""What a scheme's decode does to each of its codes: found out by asking it for all of them, never by reading it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .definition import Definition
+
+PROBES = (1.0, 0.37109375, 3.1415927, -0.0123456, 517.25, 1.1754944e-30)  # values of a float parameter
+ZEROS = (0, 1, 7, -3, 8, 15)  # values of an integer parameter
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How codes become weights.
+
+    kind        "affine": (q - zero) * scale;  "offset": q * scale + offset, each operation rounded;
+                "table": table[q] * scale;  "other"
+    scale       which parameter the scale is; None: there is none, and it is 1
+    zero        which parameter the zero point is; None: `constant`
+    offset      which parameter the offset is
+    constant    the zero point that all blocks have
+    table       "table": float32, one entry for each code, the lowest first
+    why         one line for people
+    """
+
+    kind: str
+    scale: int | None = None
+    zero: int | None = None
+    offset: int | None = None
+    constant: int = 0
+    table: NDArray[np.float32] | None = None
+    why: str = ""
+
+
+def codes_of(scheme: Definition) -> range:
+    low, high = scheme.code_range
+    return range(low, high + 1)
+
+
+def decoded(scheme: Definition, params: Sequence[Any]) -> NDArray[np.float32]:
+    """The weight of every code with these parameters, the lowest code first."""
+    run = scheme.captured_decode.main
+    with np.errstate(all="ignore"):
+        return np.array([run(q, *params) for q in codes_of(scheme)], np.float32)
+
+
+def _same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
+    """The same bits; NaN is NaN."""
+    return bool(((a.view(np.int32) == b.view(np.int32)) | ((a != a) & (b != b))).all())
+
+
+@lru_cache(maxsize=256)
+def probe(scheme: Definition) -> Decoding:
+    """Find out what `decode` computes, with parameters of every magnitude."""
+    if scheme.decode is None:
+        return Decoding("other", why="decode_block: codes are decoded a block at a time")
+    if scheme.decode_takes_index:
+        return Decoding("other", why="decode uses the position of the weight")
+    if scheme.bits > 8:
+        return Decoding("other", why=f"codes have {scheme.bits} bits")
+    if any(p.table for p in scheme.stored):
+        return Decoding("other", why="a learned table for each block")
+    kinds = [p.kind for p in scheme.stored]
+    q = np.arange(codes_of(scheme).start, codes_of(scheme).stop, dtype=np.float32)
+    samples = [np.float32(p) for p in PROBES]
+    if not kinds:
+        return Decoding("table", table=decoded(scheme, ()), why="one value for each code")
+    if kinds == ["f"]:
+        return _of_scale(scheme, q, samples)
+    if len(kinds) == 2:
+        found = _of_two(scheme, q, samples, kinds)
+        if found is not None:
+            return found
+    return Decoding("other", why="neither affine nor a table times a scale")
+
+
+def _of_scale(scheme: Definition, q: NDArray[np.float32], samples: Sequence[Any]) -> Decoding:
+    ones = decoded(scheme, (np.float32(1),))
+    with np.errstate(all="ignore"):
+        times = all(_same(decoded(scheme, (s,)), ones * s) for s in samples)
+    if not times:
+        return Decoding("other", why="not proportional to the parameter")
+    zero = q[0] - ones[0]
+    if np.isfinite(zero) and zero == np.rint(zero) and abs(zero) <= 1 << 16 and _same(ones, q - zero):
+        return Decoding(
+            "affine", scale=0, constant=int(zero), why=f"(q - {int(zero)}) * scale" if zero else "q * scale"
+        )
+    return Decoding("table", scale=0, table=ones, why="a value for each code, times the scale")
+
+
+def _of_two(
+    scheme: Definition, q: NDArray[np.float32], samples: Sequence[Any], kinds: Sequence[str]
+) -> Decoding | None:
+    for scale, other in ((0, 1), (1, 0)):
+        if kinds[scale] != "f":
+            continue
+        zeros = [z if kinds[other] == "i" else np.float32(z) for z in ZEROS]
+        pairs = list(itertools.product(samples, zeros))
+
+        def ask(s: Any, o: Any, at: int = scale) -> NDArray[np.float32]:
+            return decoded(scheme, (s, o) if at == 0 else (o, s))
+
+        with np.errstate(all="ignore"):
+            if all(_same(ask(s, z), (q - np.float32(z)) * s) for s, z in pairs):
+                return Decoding("affine", scale=scale, zero=other, why="(q - zero point) * scale")
+            if kinds[other] == "f" and all(_same(ask(s, o), q * s + o) for s, o in itertools.product(samples, samples)):
+                return Decoding("offset", scale=scale, offset=other, why="q * scale + offset")
+    return None

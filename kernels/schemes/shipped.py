@@ -1,0 +1,65 @@
+"""The schemes that come with tilework, by name. Each is a file that a user could have written."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from functools import lru_cache
+
+import numpy as np
+
+from ...primitives.errors import ArgumentError
+from .definition import Definition
+from .probe import decoded
+
+FILES = ("integers", "ternary", "normalfloat", "microscaling")
+
+
+@lru_cache(maxsize=1)
+def _all() -> dict[str, Definition]:
+    found: dict[str, Definition] = {}
+    for file in FILES:
+        for scheme in importlib.import_module(f"{__package__}.{file}").SCHEMES:
+            found[scheme.name] = scheme
+    return found
+
+
+def names() -> tuple[str, ...]:
+    return tuple(_all())
+
+
+def is_shipped(name: str) -> bool:
+    return name in _all()
+
+
+def definition(name: str) -> Definition:
+    """Raises ArgumentError with near names."""
+    found = _all()
+    if name not in found:
+        near = difflib.get_close_matches(str(name), found, n=3, cutoff=0.4)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ArgumentError(f"no shipped scheme {name!r}{hint} There are {', '.join(found)}")
+    return found[name]
+
+
+def protect(scheme: Definition) -> None:
+    """Raise ArgumentError for a scheme that takes the name of a shipped one and means something else by it."""
+    ours = _all().get(scheme.name)
+    if ours is None or ours is scheme or _same_codes(ours, scheme):
+        return
+    raise ArgumentError(
+        f"{scheme.name!r} is a shipped scheme, and this one gives codes another meaning ({ours!r} is shipped); "
+        f"give it another name"
+    )
+
+
+def _same_codes(a: Definition, b: Definition) -> bool:
+    """Whether codes and parameters of one can be read by the other."""
+    if (a.bits, a.block, a.signed, a.vector, a.stored) != (b.bits, b.block, b.signed, b.vector, b.stored):
+        return False
+    if {k: v.name for k, v in a.nested.items()} != {k: v.name for k, v in b.nested.items()}:
+        return False
+    if a.decode is None or b.decode is None or any(p.table for p in a.stored):
+        return a.digest == b.digest
+    samples = [tuple(np.float32(scale) if p.kind == "f" else 3 for p in a.stored) for scale in (1.0, 0.37109375, -2.5)]
+    return all(decoded(a, s).tobytes() == decoded(b, s).tobytes() for s in samples)
