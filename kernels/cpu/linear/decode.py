@@ -11,10 +11,9 @@ from typing import Any
 from llvmlite import ir
 
 from .. import isa
-from ..microkernel import ARGUMENTS
 from ..simd import F32, I32, Emitter, function, vector
 from .layout import VECTORS
-from .loops import Loops
+from .loops import ARGUMENTS, Loops
 
 SHUFFLED = 16  # levels that one vector of AVX-512 holds
 PARAMETERS = {"": 0, "scale": 1, "minus": 2, "plus": 2}  # float32 that a weight takes, by Decode.then

@@ -9,6 +9,26 @@ from llvmlite import ir
 
 from ..simd import Emitter
 
+# Arguments of the functions here, all int64: as many as a tile of microkernel.py takes, so that `call` calls both.
+ARGUMENTS = (
+    "a",  # rows of x; for a function that prepares a panel, where it writes
+    "lda",  # bytes between rows, or between records as written
+    "steps",  # units of a block
+    "tail",
+    "b",  # the panel's first record, or the codes of a block
+    "pitch",  # bytes of a record
+    "c",  # float32 sums, which are added to; for a function that decodes, a block's parameters
+    "ldc",  # bytes between rows of sums
+    "columns",  # the panel's first byte of shifts
+    "plane",  # bytes of shifts of a block, or of a panel
+    "rows",
+    "epilogue",  # the table
+    "valid",
+    "segments",  # how many blocks
+    "stride",  # bytes of a block of x
+    "own",
+)
+
 
 class Loops(Emitter):
     """Writes the body of a function whose arguments have names, with counted loops."""

@@ -11,18 +11,15 @@ from typing import Any
 
 from .. import isa
 from ..dot import DOTS
-from ..microkernel import ARGUMENTS
 from ..simd import F32, I16, I32, function
 from .decode import PARAMETERS, Decode, Decoding, Round, rounded
 from .layout import VECTORS
-from .loops import Loops
+from .loops import ARGUMENTS, Loops
 
 
 @dataclass(frozen=True)
 class FewRows:
-    """a: x; lda: bytes between rows; steps: units of a block; segments: blocks; b: the first record; pitch: bytes of a
-    record; plane: bytes of a panel; c, ldc: sums, which are added to; epilogue: the table.
-
+    """
     rows    of x
     panels  side by side
     x_item  bytes of an element of x: 4, or 2 for bfloat16

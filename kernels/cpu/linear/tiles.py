@@ -16,26 +16,9 @@ from typing import Any
 
 from .. import isa
 from ..dot import DOTS
-from ..microkernel import ARGUMENTS
 from ..simd import F32, I8, I32, function, vector
 from .codes import Codes, Unpacking, dot
-from .loops import Loops
-
-# What the arguments of microkernel.ARGUMENTS are for the functions here.
-MEANING = {
-    "a": "first row of quantized x",
-    "lda": "bytes between rows",
-    "steps": "units of a block",
-    "b": "the panel's first record",
-    "pitch": "bytes of a record",
-    "c": "float32 sums, which are added to",
-    "ldc": "bytes between their rows",
-    "columns": "the panel's first byte of shifts",
-    "plane": "bytes of shifts of a block",
-    "epilogue": "the table",
-    "segments": "how many blocks",
-    "stride": "bytes of a block of x",
-}
+from .loops import ARGUMENTS, Loops
 
 
 def x_header(offset: bool) -> int:
@@ -251,4 +234,4 @@ def emit(module: Any, what: GroupTile | Unpack, attributes: tuple[str, ...] = ()
     return made
 
 
-__all__ = ["MEANING", "Codes", "GroupTile", "Unpack", "emit", "x_header"]
+__all__ = ["Codes", "GroupTile", "Unpack", "emit", "x_header"]
