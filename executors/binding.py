@@ -48,6 +48,7 @@ class Laid:
     step: Step
     stages: list[Stage] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
+    swept: list[Any] = field(default_factory=list)
     chosen: list[tuple[str, str]] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
     python: str = ""
@@ -375,6 +376,7 @@ class Binder:
         axes = {name: n for name, n in tile.items() if name not in variant.tile_params and name != STAGE}
         how = cut(kernel, sizes, swept, self.threads, axes)
         laid.cuts.append(how)
+        laid.swept.append(kernel)
         laid.cost += how.cost
         space = index_space(kernel)
         assert space is not None

@@ -69,27 +69,28 @@ def _moments(laid: Sequence[Laid]) -> list[list[Laid]]:
 
 
 def _own_parts(item: Laid) -> None:
-    """A step by itself: each of its sweeps is cut along axes that everything it writes follows, or into one tile."""
-    step, space = item.step, index_space(item.step.kernel)
-    if space is None:
-        return
-    for how in item.cuts:
+    """A step by itself: each of its sweeps is cut along axes that everything it writes follows, or into one tile.
+
+    A step may sweep another kernel than itself: what is swept says what it follows.
+    """
+    for kernel, how in zip(item.swept, item.cuts, strict=True):
+        space = index_space(kernel)
+        assert space is not None
         cut_axes = {axis.name for axis, n in zip(space.axes, how.counts, strict=True) if n > 1}
-        for spec in step.specs:
-            value = step.outputs.get(spec.slot)
-            if value is None:
+        for spec in kernel.signature():
+            if not spec.writes:
                 continue
-            followed = {f for _, f in dimensions(spec, value) if isinstance(f, str)}
+            followed = {f for f in spec.follows or () if isinstance(f, str)}
             if not cut_axes <= followed:
                 raise PipelineError(
-                    f"step {step.name!r} is cut along {', '.join(sorted(cut_axes - followed))}, which {value.name!r} does "
-                    f"not follow: its tiles would write the same bytes"
+                    f"step {item.step.name!r} is cut along {', '.join(sorted(cut_axes - followed))}, which its slot "
+                    f"{spec.slot!r} does not follow: its tiles would write the same bytes"
                 )
         ranges = how.ranges.reshape(len(how.ranges), len(space.axes), 2)
         for d, axis in enumerate(space.axes):
             edges = np.unique(ranges[:, d], axis=0)
             if len(edges) > 1 and not (edges[1:, 0] >= edges[:-1, 1]).all():
-                raise PipelineError(f"step {step.name!r}: tiles overlap along {axis.name}")
+                raise PipelineError(f"step {item.step.name!r}: tiles overlap along {axis.name}")
 
 
 def _chained(chain: Chain, stage: Stage, shapes: Mapping[str, tuple[int, ...]], placed: Mapping[str, Placed]) -> None:
