@@ -8,3 +8,7 @@ from . import lookup as lookup
 from . import map as map
 from . import quantize as quantize
 from . import requantize as requantize
+from .moving import copy as moving_copy  # noqa: F401
+from .moving import gather as moving_gather  # noqa: F401
+from .reduce import dynamic as reduce_dynamic  # noqa: F401
+from .reduce import steps as reduce_steps  # noqa: F401

@@ -27,7 +27,7 @@ def argmax({parameters}):
         found = 0
         for z in range(1, length):
             value = x[at + z * along]
-            if value > best or (value != value and best == best):  # the first NaN wins over every number
+            if value {order} best or (value != value and {known}):  # a NaN wins over every number
                 best = value
                 found = z
         y[{y_place}] = found
@@ -61,6 +61,8 @@ def build(kernel: Argmax) -> Device:
             given.number(f"y_s{n}", y_strides[n])
         text = _SOURCE.format(
             package=__package__,
+            order=("<" if kernel.least else ">") + ("=" if kernel.last else ""),
+            known="True" if kernel.last else "best == best",
             parameters=", ".join(given.names),
             coordinates=indented(coordinates("place", [f"n{n}" for n in range(len(outer))], names), 2),
             x_place=" + ".join(f"{i} * x_s{n}" for n, i in enumerate(names)) or "0",

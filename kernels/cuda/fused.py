@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..chain import Chain, written
-from ..elementwise import Add, AddQuantized, Clip, Relu
+from ..elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
 from ..factory import Expand, register
 from ..gemm import Gemm
 from ..lookup import Lookup
@@ -24,6 +24,8 @@ ELEMENTS: dict[type, Callable[..., Element]] = {
     Add: elementwise.add_element,
     AddQuantized: elementwise.add_quantized_element,
     Clip: elementwise.clip_element,
+    Elementwise: elementwise.elementwise_element,
+    QuantizedElementwise: elementwise.quantized_element,
     Dequantize: quantize.dequantize_element,
     Lookup: lookup.lookup_element,
     Quantize: quantize.quantize_element,
@@ -65,6 +67,8 @@ def refuses(kernel: Chain) -> str | None:
     for stage, _ in kernel.stages:
         if type(stage) not in ELEMENTS and not isinstance(stage, Map):
             return f"{stage.name} has no element of its own"
+        if isinstance(stage, (Elementwise, QuantizedElementwise)) and elementwise.refuses(stage):
+            return elementwise.refuses(stage)
         if "flat" in _element(stage, 0).result:
             return f"{stage.name} draws by position"
     return None

@@ -129,11 +129,14 @@ store_x4 = _add("store_x4", "", "global s32 s32 s32 s32", "st.global.v4.b32 [$0]
 shared_x1 = _add("shared_x1", "s32", "shared", "ld.shared.b32 $0, [$1];", pure=False)
 atomic_or = _add("atomic_or", "", "global s32", "red.global.or.b32 [$0], $1;", pure=False)
 
-# Warp exchanges: the value of the lane whose number differs by `mask`, or lies `delta` above (own value past the end) --
+# Warp exchanges: the value of the lane whose number differs by a mask, lies above, or is given (own value past the end)
 
 shfl_xor = _add(
     "shfl_xor", "s32", "s32 s32", "shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", pure=False, collective=True
 )
 shfl_down = _add(
     "shfl_down", "s32", "s32 s32", "shfl.sync.down.b32 $0, $1, $2, 31, 0xffffffff;", pure=False, collective=True
+)
+shfl_idx = _add(
+    "shfl_idx", "s32", "s32 s32", "shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;", pure=False, collective=True
 )

@@ -297,3 +297,8 @@ def shfl_down(s: Strand, value: Any, delta: Any) -> Array:
     lane = np.arange(32) + s.vector(delta).reshape(-1, 32)
     own = s.vector(value).reshape(-1, 32)
     return np.where(lane < 32, np.take_along_axis(own, np.minimum(lane, 31), 1), own).ravel()
+
+
+@_means("shfl_idx")
+def shfl_idx(s: Strand, value: Any, lane: Any) -> Array:
+    return np.take_along_axis(s.vector(value).reshape(-1, 32), s.vector(lane).reshape(-1, 32) & 31, 1).ravel()

@@ -68,6 +68,8 @@ class Strand:
         a, b = self.kind(old), self.kind(new)
         if a != b and "f" in (a, b):
             self.fault("typing", f"a variable is {a!r} on one path and {b!r} on another: the compiler makes it float64")
+        if a != b and "u" in (a, b):  # a name taken for a value of another type; the old one is gone
+            return new
         return np.where(self.mask, new, old)
 
     def wrapped(self, x: Any, dtype: Any) -> Any:

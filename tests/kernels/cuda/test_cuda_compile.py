@@ -11,11 +11,14 @@ from tilework.kernels.cuda import gemm_mma, ptx
 from tilework.kernels.cuda.gemm import finish_of
 from tilework.kernels.cuda.launch import Device, Launch
 from tilework.kernels.cuda.text import made
-from tilework.kernels.elementwise import Add, AddQuantized, Clip, Relu
+from tilework.kernels.elementwise import Add, AddQuantized, Clip, Elementwise, Relu
 from tilework.kernels.gemm import Gemm
 from tilework.kernels.lookup import Lookup
 from tilework.kernels.map import Map
+from tilework.kernels.moving.copy import Copy
+from tilework.kernels.moving.gather import Gather
 from tilework.kernels.quantize import Dequantize, Quantize
+from tilework.kernels.reduce import DynamicQuantize, Normalize, Reduce, Softmax
 from tilework.kernels.requantize import Requantize
 from tilework.kernels.rounding import ROUNDINGS
 
@@ -36,6 +39,7 @@ def empty(dtype, *shape):
     return np.zeros(shape, dtype)
 
 
+SCRATCH = np.zeros(64, np.uint8)
 F, U8, S8, S32, BF16 = np.float32, np.uint8, np.int8, np.int32, ml_dtypes.bfloat16
 MAPPED = ("s32", "f32"), "f32", 2, (((0, 1), (1, 1)), ()), ("scale",)
 SQUARE = 64, 64
@@ -89,6 +93,26 @@ ELEMENTS = {
     "lookup": (Lookup(), (empty(U8, *SQUARE), empty(U8, 256), empty(U8, *SQUARE)), 32, {"ld.global.b32": 1}),
     "map gelu": (Map(gelu, *MAPPED), (empty(S32, *SQUARE), F(1), empty(F, *SQUARE)), 48, {"fma.rn.f32": 16}),
     "map leaky": (Map(leaky, *MAPPED), (empty(S32, *SQUARE), F(1), empty(F, *SQUARE)), 32, {"mul.rn.f32": 4}),
+    "elementwise gelu": (
+        Elementwise("gelu", "bf16", 2, (((0, 1), (1, 1)),)), (empty(BF16, *SQUARE), empty(BF16, *SQUARE)), 64, {"fma.rn.f32": 16}
+    ),
+    "elementwise pow of integers": (
+        Elementwise("pow", "s32", 2, (((0, 1), (1, 1)),) * 2), (empty(S32, *SQUARE),) * 3, 64, {}
+    ),
+    "reduce sum": (Reduce("sum", "s8"), (empty(S8, *SQUARE), empty(S8, 64), SCRATCH), 40, {"shfl.sync": 8}),
+    "reduce log_sum_exp": (
+        Reduce("log_sum_exp", "f32"), (empty(F, *SQUARE), empty(F, 64), SCRATCH), 48, {"shfl.sync": 10}
+    ),
+    "softmax": (Softmax(), (empty(F, *SQUARE), empty(F, *SQUARE), SCRATCH), 48, {"shfl.sync": 10, "fma.rn.f32": 10}),
+    "layer norm": (
+        Normalize(bias=True), (empty(F, *SQUARE), empty(F, 64), empty(F, 64), F(0), empty(F, *SQUARE), SCRATCH),
+        48, {"sqrt.rn.f32": 1}
+    ),
+    "dynamic quantize": (
+        DynamicQuantize(), (empty(F, *SQUARE), empty(U8, *SQUARE), empty(F, 64), empty(U8, 64), SCRATCH), 48, {"div.rn.f32": 2}
+    ),
+    "copy": (Copy(1, (4, 5, 6)), (empty(U8, 6, 5, 4).transpose(2, 1, 0), empty(U8, 4, 5, 6)), 40, {}),
+    "gather": (Gather(), (empty(np.uint32, *SQUARE), empty(np.int64, 9), empty(np.uint32, 9, 64)), 40, {}),
     "argmax": (Argmax("f32", "s64", 2, 1), (empty(F, *SQUARE), empty(np.int64, 64)), 40, {}),
 }  # fmt: skip
 

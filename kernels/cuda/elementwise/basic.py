@@ -5,12 +5,12 @@ kernels/reference/elementwise.py says what they compute.
 
 from __future__ import annotations
 
-from ...primitives import dtypes
-from ..elementwise import Add, AddQuantized, Clip, Relu
-from ..factory import register
-from ..indexing import whole
-from .launch import Device
-from .nest import Element, nest
+from ....primitives import dtypes
+from ...elementwise import Add, AddQuantized, Clip, Relu
+from ...factory import register
+from ...indexing import whole
+from ..launch import Device
+from ..nest import Element, nest
 
 
 def add_element(kernel: Add) -> Element:

@@ -1,0 +1,1 @@
+"""Steps that move data, on CUDA."""

@@ -1,0 +1,147 @@
+"""Element-wise operations, reductions and copies on CUDA in the interpreter: the bytes of the reference."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilework as tw
+from tilework.kernels import factory
+from tilework.kernels.cuda.elementwise.steps import called, refuses
+from tilework.kernels.elementwise import TABLE, Elementwise
+from tilework.primitives.errors import KernelNotFound
+
+SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -7.25]
+KINDS = {
+    "f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "s32": np.int32, "u8": np.uint8, "s64": np.int64,
+    "bool": np.bool_,
+}  # fmt: skip
+
+
+def values(kind, n, seed):
+    rng = np.random.default_rng(seed)
+    if kind in ("f32", "f16", "bf16"):
+        found = np.concatenate([SPECIAL, rng.standard_normal(n - len(SPECIAL)) * 3])
+        with np.errstate(all="ignore"):
+            return rng.permutation(found).astype(KINDS[kind])
+    if kind == "bool":
+        return rng.random(n) < 0.5
+    info = np.iinfo(KINDS[kind])
+    found = rng.integers(max(info.min, -9), min(info.max, 9) + 1, n)
+    found[:3] = [info.min, info.max, 0]
+    return rng.permutation(found).astype(KINDS[kind])
+
+
+def same_bytes(found, right):
+    assert found.dtype == right.dtype
+    np.testing.assert_array_equal(found.astype(np.float64), right.astype(np.float64))
+    if right.dtype.kind in "biu" or not np.isnan(right.astype(np.float64)).any():
+        assert found.tobytes() == right.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_operation_of_the_table(run_on, kind):
+    for op, row in TABLE.items():
+        if kind not in row.types:
+            continue
+        kernel = Elementwise(op, kind, 1, (((0, 1),),) * len(row.values))
+        operands = [values(dtype, 64, n) for n, dtype in enumerate(kernel.sources)]
+        numbers = [np.float32(usual) for _, usual in row.numbers]
+        if refuses(kernel):
+            continue
+        found = run_on("cuda", kernel, *operands, *numbers)
+        right = run_on("reference", kernel, *operands, *numbers)
+        assert found.dtype == right.dtype
+        wide = [x.astype(np.float32) if kind in ("f16", "bf16") else x for x in (found, right)]
+        np.testing.assert_array_equal(*wide, err_msg=op)
+
+
+def test_float_arithmetic_becomes_calls():
+    assert called("{a} * {b} + {c}", ("a", "b", "c")) == "ptx.add(ptx.mul({a}, {b}), {c})"
+
+
+def on(executor, build, *arrays):
+    pipe = tw.Pipeline()
+    found = build(*(pipe.input(f"x{n}", x.dtype, x.shape) for n, x in enumerate(arrays)))
+    for n, value in enumerate(found if isinstance(found, tuple) else (found,)):
+        pipe.output(f"y{n}", value)
+    plan = executor.compile(pipe)
+    given = {f"x{n}": x for n, x in enumerate(arrays)}
+    return plan.run(given), plan.explain()
+
+
+def check(build, *arrays, hosted=False):
+    """The interpreter gives the reference's bytes, in step and warp by warp, with no step left to the host."""
+    right, _ = on(tw.SingleThreadExecutor("reference"), build, *arrays)
+    for seed in (None, 1):
+        found, text = on(tw.CudaExecutor("interpreter", seed=seed), build, *arrays)
+        assert ("on the host" in text) == hosted, text
+        for name, array in right.items():
+            same_bytes(found[name], array)
+
+
+X = np.random.default_rng(0).standard_normal((3, 5, 37)).astype(np.float32)
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum_exp"])
+def test_reductions_of_reals_keep_their_order(op):
+    check(lambda x: tw.ops.reduce(op, x, axes=(0, 2)), X)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_reductions_of_short_floats_round_once(dtype):
+    check(lambda x: tw.ops.reduce("mean", x, axes=(1,)), X.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min", "prod", "l1"])
+def test_reductions_of_integers_wrap(op, dtype):
+    x = (X * 50).astype(np.int32).astype(dtype)
+    check(lambda v: tw.ops.reduce(op, v, axes=(2,), keepdims=True), x)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_softmax_is_the_written_sequence(name, axis):
+    x = X.copy()
+    x[0, 0, 0], x[1, 1, 1] = np.inf, np.nan
+    x[2, 2] = -np.inf
+    check(lambda v: getattr(tw.ops, name)(v, axis=axis), x)
+
+
+def test_layer_and_rms_normalization():
+    scale, bias = X[0, 0] + 1, X[0, 1]
+    check(lambda x, s, b: tw.ops.layer_norm(x, s, b), X, scale, bias)
+    check(lambda x, s: tw.ops.rms_norm(x, s), X, scale)
+
+
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+def test_dynamic_quantization_by_row_and_by_tensor(dtype):
+    check(lambda x: tw.ops.dynamic_quantize(x, dtype=dtype, granularity="row"), X)
+    check(lambda x: tw.ops.dynamic_quantize(x, dtype=dtype), X)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_argmax_and_argmin_take_the_first_or_the_last_of_equals(last):
+    x = np.random.default_rng(0).integers(0, 3, (4, 9)).astype(np.float32)
+    x[1, 3] = x[1, 5] = np.nan
+    check(lambda v: (tw.ops.argmax(v, last=last), tw.ops.argmin(v, axis=0, last=last)), x)
+
+
+def test_moving_data():
+    codes = np.arange(60, dtype=np.uint8).reshape(3, 4, 5)
+    check(lambda x: tw.ops.transpose(x, (2, 0, 1)), codes)
+    check(lambda x: tw.ops.reshape(x, (12, 5)), codes)
+    check(lambda x, y: tw.ops.concat([x, y], axis=1), codes, codes)
+    check(lambda x, i: tw.ops.gather(x, i, axis=1), codes, np.array([[3, -1], [0, 2]], np.int64))
+
+
+def test_an_index_outside_names_the_step():
+    codes, places = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([5], np.int64)
+    with pytest.raises(Exception, match=r"gather.*an index is outside"):
+        on(tw.CudaExecutor("interpreter"), lambda x, i: tw.ops.gather(x, i, axis=0), codes, places)
+
+
+def test_what_cuda_lacks_is_refused_by_name():
+    kernel = Elementwise("mod", "f32", 1, (((0, 1),),) * 2)
+    with pytest.raises(KernelNotFound, match="the remainder of floats has no CUDA kernel"):
+        factory.get(kernel.name, "cuda", kernel=kernel, dtypes=(), ranks=())
