@@ -51,6 +51,9 @@ def linear_entry(bases, block, ranges):
         for col in range(ranges[2], ranges[3], nr):
             panel = packed + col // nr * block[43]
             zero_bytes(sums, 4 * nr * rows)
+            if not unpack:  # the shifts of the next panel lie apart from its records
+                for line in range(0, blocks * side_block, 64):
+                    ask_for(panel + block[43] + block[52] + line)
             done = 0
             while done < blocks:
                 now = min(per, blocks - done)

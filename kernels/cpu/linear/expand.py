@@ -114,7 +114,9 @@ def _integers(base: Linear, level: levels.Level, weights: list[Any], finish: Any
     """The step that makes rows, the class and engine of the one that multiplies, packed weights and table."""
     kept = store.store(level, base.format, base.K, *weights)
     codes, packed = kept.codes, kept.layout
-    row = rows.RowLayout(base.K, packed.depth, packed.unit, codes.item, packed.parameters == 2)
+    row = rows.RowLayout(
+        base.K, packed.depth, packed.unit, codes.item, packed.parameters == 2 or codes.form == "shifts"
+    )
     quantize = rows.QuantizeRows(row, codes, base.x_dtype, kept.above, base.activation == "row", base.batch)
     engine = steps.Engine(codes, packed, kept.zeros, row.block, row.pitch, finish, mc)
     return quantize, steps.LinearPanels, engine, kept.packed, kept.table

@@ -1,8 +1,8 @@
 """Quantizing x for the integer kernels of linear: a step of its own, which runs once for all columns.
 
 kernels/reference/linear.py: quantize_rows says what it computes. A row of the result holds, block after block along K,
-what tiles.GroupTile reads: scale, correction, with offsets the scaled sum and 4 bytes, then the values as bytes, or as
-int16 in the order codes.PAIRS where instructions multiply pairs of int16.
+what tiles.GroupTile reads: scale and correction, in wide blocks the scaled sum and the sum, then the values as bytes, or
+as int16 in the order codes.PAIRS where instructions multiply pairs of int16.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class RowLayout:
     """Bytes of a row of quantized x.
 
     depth   values of a block; units of `unit` values fill it up
+    wide    whether blocks hold their sums too
     """
 
     K: int
     depth: int
     unit: int
     item: int
-    offset: bool
+    wide: bool
 
     @property
     def blocks(self) -> int:
@@ -53,7 +54,7 @@ class RowLayout:
     @property
     def block(self) -> int:
         """Bytes of a block."""
-        return x_header(self.offset) + -(-self.depth // self.unit) * self.unit * self.item
+        return x_header(self.wide) + -(-self.depth // self.unit) * self.unit * self.item
 
     @property
     def pitch(self) -> int:
@@ -116,7 +117,7 @@ class QuantizeRows:
 def build(kernel: QuantizeRows) -> WithParams:
     layout = kernel.layout
     words = [layout.depth, layout.blocks, layout.block, layout.padded, kernel.above]
-    given = f"{kernel.codes.level!r}, {kernel.x_dtype!r}, {layout.offset}, {kernel.per_row}"
+    given = f"{kernel.codes.level!r}, {kernel.x_dtype!r}, {layout.wide}, {kernel.per_row}"
     text = f"from {__name__} import rows_entry\n\nentry = rows_entry({given})\n"
     return WithParams(Native(text, raw=True), lambda *_: words)
 
@@ -137,10 +138,10 @@ _ARGUMENTS = (
 class _Row(Loops):
     """Quantizes one row. per_row: one scale, from all of its blocks."""
 
-    def __init__(self, level: str, offset: bool, per_row: bool, made: Any):
+    def __init__(self, level: str, wide: bool, per_row: bool, made: Any):
         super().__init__(made, _ARGUMENTS)
         self.level, self.codes = isa.LEVELS[level], Codes(level, 8)
-        self.offsets, self.per_row = offset, per_row
+        self.wide, self.per_row = wide, per_row
         self.lanes = self.level.lanes
         self.arch = self.level.arch or isa.host_arch()
         self.ints, self.floats = vector(I32, self.lanes), vector(F32, self.lanes)
@@ -185,7 +186,7 @@ class _Row(Loops):
     def write(self, source: Any, target: Any, scale: Any, inverse: Any, used: Any) -> None:
         b, lanes = self.b, self.lanes
         inverses, mask = self.splat(inverse, lanes), self.splat(used, lanes)
-        start = self.offset(target, x_header(self.offsets))
+        start = self.offset(target, x_header(self.wide))
 
         def values(now: list[Any]) -> list[Any]:
             source, target, total = now
@@ -206,19 +207,19 @@ class _Row(Loops):
         self.store(scale, target, 4)
         correction = b.neg(b.mul(total, b.trunc(self.arg["above"], I32)))
         self.store(correction, self.offset(target, 4), 4)
-        if self.offsets:
+        if self.wide:
             self.store(b.fmul(b.sitofp(total, F32), scale), self.offset(target, 8), 4)
-            self.store(ir.Constant(I32, 0), self.offset(target, 12), 4)
+            self.store(total, self.offset(target, 12), 4)
 
 
-def _row(level: str, offset: bool, per_row: bool) -> Any:
+def _row(level: str, wide: bool, per_row: bool) -> Any:
     """An intrinsic over _ARGUMENTS that quantizes one row."""
 
     @intrinsic
     def row(typingctx: Any, source: Any, target: Any, blocks: Any, block: Any, vectors: Any, above: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             made = function(builder.module, "quantize_row", len(_ARGUMENTS), isa.restriction(isa.LEVELS[level]))
-            _Row(level, offset, per_row, made).build()
+            _Row(level, wide, per_row, made).build()
             builder.call(made, args)
             return context.get_dummy_value()
 
@@ -227,9 +228,9 @@ def _row(level: str, offset: bool, per_row: bool) -> Any:
     return row
 
 
-def rows_entry(level: str, x_dtype: str, offset: bool, per_row: bool) -> Callable[..., Any]:
+def rows_entry(level: str, x_dtype: str, wide: bool, per_row: bool) -> Callable[..., Any]:
     """The entry: words of x, rows and scratch, then _WORDS."""
-    row = _row(level, offset, per_row)
+    row = _row(level, wide, per_row)
     lanes, item = isa.LEVELS[level].lanes, 4 if x_dtype == "f32" else 2
     get = {"f32": get_f32, "bf16": get_bf16, "f16": get_f16}[x_dtype]
     in_place = x_dtype == "f32"

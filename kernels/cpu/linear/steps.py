@@ -18,7 +18,8 @@ from .layout import VECTORS, Layout
 from .panels import FEW, Panels
 from .tiles import GroupTile, Unpack
 
-L1_FOR_B = 20 * 1024  # bytes of an unpacked panel that a pass takes
+SHORT = 32767 // 127  # values whose sum fits int16
+L1_FOR_B = 8 * 1024  # bytes of an unpacked panel that a pass takes: x and sums want their share of L1
 L2_FOR_X = 512 * 1024  # bytes of quantized x that one pass over the panels keeps in L2
 # Rows of a tile that keeps integer and float32 sums in registers.
 _ROWS = {32: 6, 16: 3}
@@ -62,23 +63,32 @@ class Engine:
 
     def rows(self, M: int) -> int:
         """Rows of a pass: what L2 holds, in whole tiles of nearly equal number."""
+        if M <= FEW and self.mc is None:
+            return max(1, M)
         mr = self.tallest(M)
         limit = max(mr, (self.mc or L2_FOR_X // self.x_pitch) // mr * mr)
         passes = max(1, -(-M // limit))
         return max(mr, -(-M // passes // mr) * mr)
 
     def tallest(self, M: int) -> int:
-        return max(1, M) if M <= FEW else self.mr
+        return min(max(1, M), self.mr)
+
+    def heights(self, M: int) -> range:
+        """Heights of the tiles: every one; the one or two that M takes where it is never cut, below FEW."""
+        if M > FEW or self.mc is not None:
+            return range(1, self.mr + 1)
+        count = -(-max(1, M) // self.mr)
+        return range(max(1, M) // count, -(-max(1, M) // count) + 1)
 
     def scratch_bytes(self, M: int) -> int:
         unpacked = 0 if self.packed(M) else self.per(M) * self.unpacked
         return gemm.WORK + 4 * self.layout.nr * self.rows(M) + unpacked + 64
 
     def tiles(self, M: int) -> functions.Functions:
-        """Tiles of every height; of one where M, which is never cut below FEW, takes a single one."""
-        rows = (self.tallest(M),) if M <= FEW else range(1, self.mr + 1)
+        short = self.layout.depth <= SHORT
         made = tuple(
-            GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.parameters == 2) for n in rows
+            GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.parameters == 2, short)
+            for n in self.heights(M)
         )
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "GroupTile"), made)
 

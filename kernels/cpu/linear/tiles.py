@@ -6,12 +6,13 @@ in registers, take them in:
     sum = fma(f32(S), scale[n] * x_scale, sum);   with offsets then  sum = fma(offset[n], x_sum, sum)
 
 The panel is either packed as in layout.py, and unpacked in registers for a few rows, or as Unpack left it for many.
-A row of x is a row of blocks too: scale, correction, and with offsets the scaled sum and 4 bytes, then the values.
+A row of x is a row of blocks too: scale and correction, where offsets or shifts need them the scaled sum and the sum,
+then the values. Shifts of a packed panel are not added to codes: their products with the row's sum are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import isa
@@ -21,9 +22,9 @@ from .codes import Codes, Unpacking, dot
 from .loops import ARGUMENTS, Loops
 
 
-def x_header(offset: bool) -> int:
-    """Bytes before the values of a block of x."""
-    return 16 if offset else 8
+def x_header(wide: bool) -> int:
+    """Bytes before the values of a block of x. wide: the sums are there too."""
+    return 16 if wide else 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class GroupTile:
     packed    whether the panel is as packed
     zeros     whether the bytes of shifts are zero points, which multiply the correction
     offset    whether blocks have offsets
+    short     whether the sum of a block of x fits int16
     """
 
     codes: Codes
@@ -42,6 +44,7 @@ class GroupTile:
     packed: bool = False
     zeros: bool = False
     offset: bool = False
+    short: bool = False
 
     @property
     def level(self) -> str:
@@ -49,13 +52,28 @@ class GroupTile:
 
     @property
     def name(self) -> str:
-        flags = "".join(c for c, on in (("p", self.packed), ("z", self.zeros), ("o", self.offset)) if on)
+        switches = {"p": self.packed, "z": self.zeros, "o": self.offset, "s": self.short}
+        flags = "".join(letter for letter, on in switches.items() if on)
         return f"group_{self.codes.name}_{self.rows}x{self.vectors}{flags}"
 
     @property
     def chains(self) -> int:
         """Integer accumulators for each sum, so that a small tile still fills the pipeline."""
         return 2 if self.rows * self.vectors <= 4 else 1
+
+    @property
+    def high(self) -> bool:
+        """Whether the upper codes of bytes are multiplied where they are, as 16 times themselves, in the second chain."""
+        return self.packed and self.chains == 2 and self.codes.bits == 4 and self.codes.form != "table"
+
+    @property
+    def corrected(self) -> bool:
+        """Whether shifts are a correction of the sums."""
+        return self.packed and self.codes.form == "shifts"
+
+    @property
+    def wide(self) -> bool:
+        return self.offset or self.codes.form == "shifts"
 
 
 class _Tile(Loops):
@@ -66,7 +84,8 @@ class _Tile(Loops):
         self.ints, self.floats = vector(I32, self.lanes), vector(F32, self.lanes)
         self.size = tile.rows * tile.vectors
         self.nr = self.lanes * tile.vectors
-        self.unpacking = Unpacking(self, tile.codes, self.arg["epilogue"]) if tile.packed else None
+        codes = replace(tile.codes, form="plain") if tile.corrected else tile.codes
+        self.unpacking = Unpacking(self, codes, self.arg["epilogue"]) if tile.packed else None
         self.packed_header = 4 * self.nr * (2 if tile.offset else 1)
 
     def build(self) -> None:
@@ -99,7 +118,7 @@ class _Tile(Loops):
         accs = self.first(rows, side) + [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
         if self.unpacking is not None:
             self.unpacking.begin(side, n)
-        start = self.offset(a, x_header(tile.offset)), self.offset(b, self.packed_header)
+        start = self.offset(a, x_header(tile.wide)), self.offset(b, self.packed_header)
 
         def unit(now: list[Any]) -> list[Any]:
             a, b, *accs = now
@@ -108,20 +127,36 @@ class _Tile(Loops):
         accs = self.repeat(self.arg["steps"], [*start, *accs], unit)[2:]
         for extra in range(1, tile.chains):
             part = accs[extra * self.size : (extra + 1) * self.size]
+            if tile.high:
+                part = [self.b.ashr(x, self.constant(self.ints, 4)) for x in part]
             accs[: self.size] = [self.b.add(x, y) for x, y in zip(accs[: self.size], part, strict=True)]
         return self.take_in(rows, b, accs[: self.size], sums)
 
     def first(self, rows: list[Any], side: Any) -> list[Any]:
         """Where the integer sums start: the correction of the row."""
         n, accs = self.tile.vectors, []
-        zeros = []
-        if self.tile.zeros:
+        bytes_: list[Any] = []
+        if self.tile.zeros or self.tile.corrected:
             narrow = vector(I8, self.lanes)
-            zeros = [self.b.zext(self.load(self.offset(side, self.lanes * j), narrow, 1), self.ints) for j in range(n)]
+            bytes_ = [self.b.zext(self.load(self.offset(side, self.lanes * j), narrow, 1), self.ints) for j in range(n)]
         for row in rows:
             correction = self.splat(self.load(self.offset(row, 4), I32, 4), self.lanes)
-            accs += [self.b.mul(correction, zeros[j]) if zeros else correction for j in range(n)]
+            if self.tile.zeros:
+                accs += [self.b.mul(correction, zero) for zero in bytes_]
+            elif self.tile.corrected:
+                total = self.splat(self.load(self.offset(row, 12), I32, 4), self.lanes)
+                accs += [self.plus_product(correction, shift, total) for shift in bytes_]
+            else:
+                accs += [correction] * n
         return accs
+
+    def plus_product(self, acc: Any, shift: Any, total: Any) -> Any:
+        """acc + shift * total; the upper halves of shifts are 0, so a product of pairs of int16 is that of the lower."""
+        if not self.tile.short:
+            return self.b.add(acc, self.b.mul(shift, total))
+        name = "vpdpwssd" if self.level.dot == "vpdpbusd" else self.level.dot
+        pairs = DOTS[name] if DOTS[name].group == 2 else DOTS["plain"]
+        return pairs.emit(self, acc, shift, total)
 
     def unit(self, a: Any, b: Any, accs: list[Any]) -> list[Any]:
         """The products of one unit."""
@@ -131,7 +166,7 @@ class _Tile(Loops):
         step = 4 * codes.item
         for place in range(codes.places):
             if self.unpacking is not None:
-                w = [self.unpacking.parts(self.unpacking.bytes_of(raw[j], place, j)) for j in range(n)]
+                w = [self.unpacking.parts(self.bytes_of(raw[j], place, j)) for j in range(n)]
             else:
                 at = place * n * codes.parts
                 w = [
@@ -150,6 +185,12 @@ class _Tile(Loops):
                         accs[k] = dot(self, codes, accs[k], w[j][p], x)
         read = self.width * n * (1 if tile.packed else codes.places * codes.parts)
         return [self.offset(a, step * codes.places), self.offset(b, read), *accs]
+
+    def bytes_of(self, raw: Any, place: int, j: int) -> Any:
+        assert self.unpacking is not None
+        if self.tile.high and place:
+            return self.b.and_(raw, self.constant(self.ints, -0x0F0F0F10))  # 0xF0F0F0F0
+        return self.unpacking.bytes_of(raw, place, j)
 
     def take_in(self, rows: list[Any], b: Any, accs: list[Any], sums: list[Any]) -> list[Any]:
         """Add a block's integer sums to the float32 sums."""
