@@ -237,6 +237,47 @@ def peers_gemm(
     raise typer.Exit(1 if gemm.failed(result) else 0)
 
 
+@peers_app.command("linear")
+def peers_linear(
+    table: Annotated[
+        str, typer.Option(metavar="NAME,..", help="int8, float, blocks, offset, or all.")
+    ] = "int8,float,blocks",
+    rows: Annotated[str, typer.Option(metavar="M,..", help="Numbers of rows of x.")] = "1,8,64,256,1024",
+    sizes: Annotated[str, typer.Option(metavar="KxN,..", help="Sizes of the weights.")] = "4096x4096",
+    groups: Annotated[str, typer.Option(metavar="G,..", help="Codes that share a scale.")] = "32,128",
+    weights: Annotated[str, typer.Option(metavar="NAME,..", help="hot, or rotated past the last cache.")] = "hot",
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    isa: Annotated[str | None, typer.Option(metavar="LEVEL", help="Hold tilework to this instruction set.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Weights of 4 bits against ONNX Runtime's MatMulNBits: checked first, then timed in the same rounds."""
+    from ..primitives.errors import ArgumentError
+    from .peers import linear, report
+
+    def numbers(text: str, what: str) -> tuple[int, ...]:
+        if not all(n.isdigit() for n in text.split(",")):
+            raise ArgumentError(f"--{what} {text!r}: positive integers with commas between are needed, like 1,8")
+        return tuple(map(int, text.split(",")))
+
+    pairs = [numbers(size.replace("x", ","), "sizes") for size in sizes.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ArgumentError(f"--sizes {sizes!r}: KxN is needed, like 4096x14336")
+    result = linear.measure(
+        linear.Options(
+            tables=linear.TABLES if table == "all" else tuple(table.split(",")),
+            rows=numbers(rows, "rows"),
+            sizes=tuple((pair[0], pair[1]) for pair in pairs),
+            groups=numbers(groups, "groups"),
+            weights=tuple(weights.split(",")),
+            threads=numbers(threads, "threads"),
+            rounds=blocks,
+            isa=isa,
+        )
+    )
+    print_json(result) if as_json else report.show_linear(result)
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
     try:

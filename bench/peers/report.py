@@ -128,3 +128,46 @@ def _bars(bars: Sequence[Mapping[str, Any]]) -> Table:
             escape(bar["note"]),
         )
     return table
+
+
+def show_linear(result: Mapping[str, Any]) -> None:
+    """Print a result of linear.measure for people."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=160)
+    console.print(machine_line(result["machine"]))
+    for peer, absent in result["missing"].items():
+        console.print(escape(f"{peer} is left out: {absent} is not installed; pip install 'tilework[peers]'"))
+    seen = dict.fromkeys((row["table"], row["weights"], row["threads"]) for row in result["rows"])
+    for key in seen:
+        name, weights, threads = key
+        table = Table(
+            title=f"linear, {name}, weights {weights}, {threads} thread{'s' * (threads > 1)}",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        for column in ("what", "M x K x N", "us", "Gop/s", "GB/s", "against", "us", "ratio", "bar"):
+            table.add_column(column, justify="left" if column in ("what", "against") else "right", no_wrap=True)
+        for row in result["rows"]:
+            if (row["table"], row["weights"], row["threads"]) == key:
+                table.add_row(*_linear_row(row))
+        console.print(table)
+    console.print("us: median of the rounds. ratio: the other's time / tilework's in the same round, median (p10-p90).")
+
+
+def _linear_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    wanted = ""
+    if row["wanted"] is not None:
+        met = row["ratio"] >= row["wanted"]
+        wanted = f"[{'green' if met else 'red'}]{row['wanted']:.2f}{'' if met else ' no'}[/]"
+    return (
+        row["what"],
+        row["shape"],
+        f"{row['us']:.{_digits(row['us'])}f}",
+        f"{row['gops']:.0f}",
+        f"{row['gb_per_s']:.0f}",
+        row["against"],
+        f"{row['other_us']:.{_digits(row['other_us'])}f}",
+        f"{row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})",
+        wanted,
+    )
