@@ -274,15 +274,15 @@ def _time(
         me = f"{name} {compute}"
         seconds = times.median(me)
         nbytes = K * N // 2 + 4 * N * -(-K // group) * (2 if name == "offset" else 1)
-        found = [
+        compared: list[tuple[str, float, timing.Ratio, float | None]] = [
             (other, times.median(other), times.ratio(me, other), wanted)
             for other, wanted in _against(table, name, compute, group, M, set(calls))
         ]
         if name == "offset":
             rate = probe["read"].work / times.median("read")
             share = timing.Ratio.of(nbytes / times.rounds[me] / rate)
-            found.append((f"reading at {rate / 1e9:.0f} GB/s", nbytes / rate, share, 0.8 if M == 1 else None))
-        for other, other_s, ratio, wanted in found:
+            compared.append((f"reading at {rate / 1e9:.0f} GB/s", nbytes / rate, share, 0.8 if M == 1 else None))
+        for other, other_s, ratio, bar in compared:
             rows.append(
                 Row(
                     table=table,
@@ -298,7 +298,7 @@ def _time(
                     ratio=ratio.median,
                     low=ratio.low,
                     high=ratio.high,
-                    wanted=wanted,
+                    wanted=bar,
                 )
             )
     return rows
