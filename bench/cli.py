@@ -278,6 +278,45 @@ def peers_linear(
     print_json(result) if as_json else report.show_linear(result)
 
 
+@peers_app.command("conv")
+def peers_conv(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    layout: Annotated[str, typer.Option(metavar="NAME,..", help="Of images: NHWC, NCHW or both.")] = "NHWC,NCHW",
+    shapes: Annotated[
+        list[str] | None, typer.Option("--shape", metavar="N,C,H,O,k,s,p,g", help="Time this; may be repeated.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
+    isa: Annotated[str | None, typer.Option(metavar="LEVEL", help="Hold tilework to this instruction set.")] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option("--peer", metavar="NAME", help="onednn, ort_nchw or ort_nhwc; may be repeated.")
+    ] = None,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long before each for other programs to be idle.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Quantized convolutions against oneDNN (through torch) and ONNX Runtime, checked first; status 1 if one is wrong."""
+    from ..primitives.errors import ArgumentError
+    from .peers import conv, conv_report
+
+    counts = threads.split(",")
+    if not all(n.isdigit() for n in counts):
+        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
+    result = conv.measure(
+        conv.Options(
+            threads=tuple(map(int, counts)),
+            layouts=tuple(layout.split(",")),
+            shapes=tuple(map(conv.Shape.parse, shapes)) if shapes else conv.SHAPES,
+            rounds=blocks,
+            isa=isa,
+            only=tuple(peer or ()),
+            patience=patience,
+        )
+    )
+    print_json(result) if as_json else conv_report.show(result)
+    raise typer.Exit(1 if conv.failed(result) else 0)
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
     try:

@@ -100,7 +100,8 @@ def _chained(chain: Chain, stage: Stage, shapes: Mapping[str, tuple[int, ...]], 
     for n, ((step, axis), cut) in enumerate(zip(links, cuts, strict=True)):
         for value in step.outputs.values():
             if value.name not in chain.held:
-                at = next(d for spec in step.specs for d, f in dimensions(spec, value) if f == axis)
+                own = next(spec for spec in step.specs if step.outputs.get(spec.slot) is value)
+                at = next(d for d, f in dimensions(own, value) if f == axis)
                 if not is_partition(cut, shapes[value.name][at]):
                     raise PipelineError(f"step {step.name!r}: tiles of its stage write parts of {value.name!r} twice")
         for later, part in zip(links[n + 1 :], cuts[n + 1 :], strict=True):

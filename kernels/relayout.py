@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives.kernel import ArgSpec, Axis, Follow, IndexSpace
 from ..primitives.pipeline import Value
@@ -38,6 +38,8 @@ class Relayout:
     rank   of the image: 3, 4 or 5
     last   whether the result has its channels last; else the image has
     """
+
+    own_tiles: ClassVar[tuple[str, ...]] = ("mr", "nr", "band", "o")  # of the convolution between two of them
 
     dtype: str
     rank: int

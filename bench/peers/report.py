@@ -21,9 +21,7 @@ TITLES = {
 
 def show(result: Mapping[str, Any]) -> None:
     """Print a result of gemm.measure for people."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
+    console = wide_console()
     console.print(machine_line(result["machine"]))
     versions = ", ".join(f"{name} {version}" for name, version in result["peers"].items())
     console.print(f"peers: {versions or 'none'}")
@@ -47,6 +45,12 @@ def show(result: Mapping[str, Any]) -> None:
             console.print("~ of this time, 16 to 20 us are the dispatch of torch.ops.")
     if result["bars"]:
         console.print(_bars(result["bars"]))
+
+
+def wide_console() -> Console:
+    """The terminal; as wide as the tables are where it is none."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=160)
 
 
 def machine_line(machine: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from . import argmax as argmax
 from . import conv as conv
+from . import depthwise as depthwise
 from . import elementwise as elementwise
 from . import gemm_expand as gemm_expand
 from . import gemm_plain as gemm_plain
@@ -9,6 +10,7 @@ from . import linear as linear
 from . import lookup as lookup
 from . import map as map
 from . import moving as moving
+from . import pool as pool
 from . import quantize as quantize
 from . import real_expand as real_expand
 from . import relayout as relayout

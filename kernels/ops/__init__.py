@@ -106,6 +106,14 @@ from .moving import (
     trilu,
     unsqueeze,
 )
+from .pool import (
+    adaptive_average_pool,
+    adaptive_max_pool,
+    average_pool,
+    global_average_pool,
+    global_max_pool,
+    max_pool,
+)
 from .quantize import dequantize, quantize, requantize
 from .reduce import (
     argmax,
@@ -123,6 +131,8 @@ from .reduce import (
 __all__ = [
     "abs",
     "acosh",
+    "adaptive_average_pool",
+    "adaptive_max_pool",
     "add",
     "arange",
     "arccos",
@@ -132,6 +142,7 @@ __all__ = [
     "argmin",
     "asinh",
     "atanh",
+    "average_pool",
     "batch_norm",
     "bitwise_and",
     "bitwise_not",
@@ -166,6 +177,8 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "gemm",
+    "global_average_pool",
+    "global_max_pool",
     "greater",
     "greater_equal",
     "hard_sigmoid",
@@ -184,6 +197,7 @@ __all__ = [
     "log_softmax",
     "lookup",
     "map",
+    "max_pool",
     "maximum",
     "minimum",
     "mish",

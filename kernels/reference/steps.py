@@ -17,6 +17,7 @@ from ..gemm import Gemm
 from ..linear import Linear
 from ..lookup import Lookup
 from ..map import Map
+from ..pool import Pool, places
 from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
 from ..window import Window, in_three
@@ -29,6 +30,7 @@ from .granularity import spread
 from .linear import linear
 from .lookup import lookup
 from .map import map_elements
+from .pool import average_pool, average_pool_codes, max_pool
 from .quantize import dequantize, quantize
 from .reduce import dynamic as dynamic_steps  # noqa: F401  (registers)
 from .reduce import steps as reduce_steps  # noqa: F401  (registers)
@@ -75,6 +77,28 @@ def conv(kernel: Conv) -> Whole:
         return conv_int(x, w, za, zb, **window)
 
     return _into(meaning)
+
+
+@register("pool", backend="reference")
+def pool(kernel: Pool) -> Whole:
+    def fn(x: Any, *rest: Any) -> None:
+        out = rest[-1]
+        found = [places(kernel, d, x.shape[1 + d], out.shape[1 + d]) for d in range(3)]
+        where, counts = [p for p, _ in found], [c for _, c in found]
+        apart = [1, 1, 1] if kernel.adaptive else in_three(kernel.dilations, 1)
+        if kernel.kind == "max":
+            out[...] = max_pool(x, where, apart)
+        elif not kernel.scaled:
+            out[...] = average_pool(x, where, counts, apart)
+        else:
+            x_zero, multiplier, zero = rest[:3]
+            codes = dtypes.get(kernel.dtype)
+            out[...] = average_pool_codes(
+                x, where, counts, apart, x_zero, multiplier, zero,
+                lo=int(codes.min), hi=int(codes.max), dtype=codes.numpy,
+            )  # fmt: skip
+
+    return Whole(fn)
 
 
 def windows_of(window: Window) -> dict[str, list[int]]:

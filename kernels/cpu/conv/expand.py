@@ -131,16 +131,16 @@ def _panels(
         band=tile.get("band"),
     )
     rank = conv.spatial + 2
-    more: dict[str, Any] = {} if residual is None else {"residual": _as_last(pipe, residual, first, rank)}
+    more: dict[str, Any] = {} if residual is None else {"residual": as_last(pipe, residual, first, rank)}
     if table is not None:
         more["table"] = table
-    more |= {f"x{n}": _as_last(pipe, value, first, rank) for n, (value, _) in enumerate(extra)}
+    more |= {f"x{n}": as_last(pipe, value, first, rank) for n, (value, _) in enumerate(extra)}
     out: Value = pipe.add(panels, x=x, packed=packed, columns=columns, **more)
     out.axes = conv.y_layout
     return out
 
 
-def _as_last(pipe: Any, value: Value, first: bool, rank: int) -> Value:
+def as_last(pipe: Any, value: Value, first: bool, rank: int) -> Value:
     """An operand of the epilogue, channels last where it is an image."""
     return turned(pipe, value, last=True) if first and value.ndim == rank else value
 
