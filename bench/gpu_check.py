@@ -1,0 +1,380 @@
+"""Everything that needs a GPU, in one command: first what is computed, then how fast.
+
+    python -m tilework.bench.gpu_check [--device 0] [--json] [--quick]
+
+1. Instructions: dot products, tensor-core products in every fragment position, ldmatrix, byte permute and exchanges,
+   each against the interpreter, which models them. A difference means that the model, and with it every test that ran
+   without a GPU, is wrong.
+2. Steps: each kernel in a pipeline on the device, against the reference, byte for byte.
+3. Speed: int8 products against cuBLAS where torch can reach it, quantize and dequantize against a copy, and a long
+   pipeline's replay against a graph of empty kernels.
+
+Stops with status 1 where a byte differs. Takes a few minutes; without a device it says so and checks nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import tilework as tw
+
+from ..executors.cuda.driver import Driver
+from ..executors.cuda.graph import Assembly, Buffer, own_buffers
+from ..executors.recording import Operand
+from ..kernels.cuda import ptx
+from ..kernels.cuda.interpreter import run as interpret
+from ..kernels.cuda.launch import At, Launch
+from ..kernels.cuda.text import made
+from ..primitives.errors import TileworkError, Unsupported
+
+Array = np.ndarray[Any, Any]
+COPY_BYTES = 1 << 28
+WARPS = 64
+MODELLED = (
+    "dp4a",
+    "mma_",
+    "ldmatrix",
+    "byte_permute",
+    "shfl",
+    "to_int",
+    "rint",
+    "floor",
+    "trunc",
+    "from_half",
+    "div",
+    "sqrt",
+    "fma",
+)
+
+
+# 1. Instructions -------------------------------------------------------------------------------------------------------
+
+
+def instruction_kernel(instruction: ptx.Instruction) -> Any:
+    """One instruction per thread: its arguments from rows of `given`, its results to rows of `found`."""
+    args, n, shared = [], 0, []
+    for kind in instruction.arguments:
+        if kind == "shared":
+            shared = [
+                "    memory = cuda.shared.array(1024, np.int8)",
+                "    for k in range(8):",
+                "        value = given[thread * 8 + k]",
+                "        for b in range(4):",
+                "            memory[thread * 32 + k * 4 + b] = (value >> (8 * b)) & 255",
+                "    cuda.syncthreads()",
+            ]
+            args.append("memory, thread * 32")
+            continue
+        word = f"np.int32(given[{n} * total + number])"
+        args.append({"s32": word, "f32": f"ptx.from_bits({word})"}[kind])
+        n += 1
+    lines = [f"    found_ = ptx.{instruction.name}({', '.join(args)})"]
+    several = len(instruction.results) > 1
+    for k, kind in enumerate(instruction.results):
+        value = f"found_[{k}]" if several else "found_"
+        text = {"f32": f"ptx.bits({value})", "s64": f"np.int32({value})", "s32": value}[kind]
+        lines.append(f"    found[{k} * total + number] = {text}")
+    source = (
+        "import numpy as np\nfrom tilework.kernels.cuda import ptx\nfrom tilework.kernels.cuda.seam import cuda\n\n\n"
+        f"def try_{instruction.name}(given, found, total):\n    thread = cuda.threadIdx.x\n"
+        "    number = cuda.blockIdx.x * 32 + thread\n" + "\n".join([*shared, *lines]) + "\n"
+    )
+    return made(source, f"try_{instruction.name}")
+
+
+def arguments(instruction: ptx.Instruction, rng: np.random.Generator) -> Iterator[Array]:
+    """Words (argument, thread) to try: random ones, and for products each place of A and of B by itself."""
+    count = max(8, sum(kind not in ("shared", "global") for kind in instruction.arguments))
+    reals = "f32" in instruction.arguments
+    for _ in range(4):
+        words = rng.integers(-(2**31), 2**31, (count, 32 * WARPS)).astype(np.int32)
+        if reals and "bf16" in instruction.name:
+            small = (rng.integers(-8, 9, (*words.shape, 2)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+            words[:6] = np.ascontiguousarray(small).view(np.int32)[:6, :, 0]
+            words[6:] = 0
+        elif reals:
+            words[: count // 2] = (
+                rng.standard_normal((count // 2, 32 * WARPS)).astype(np.float32).view(np.int32) if count > 1 else words
+            )
+        if instruction.name.startswith("shfl"):
+            words[1] &= 31
+        yield words
+    if instruction.name.startswith("mma_m16n8k32"):
+        for register in range(6):  # one byte of one lane is 1 and the other matrix has a different number everywhere
+            cases = np.zeros((count, 32 * 4, 32), np.int32)
+            for lane in range(32):
+                for byte in range(4):
+                    cases[register, lane * 4 + byte, lane] = 1 << (8 * byte)
+            other = slice(4, 6) if register < 4 else slice(0, 4)
+            cases[other] = rng.integers(-(2**31), 2**31, (other.stop - other.start, 1, 32)).astype(np.int32)
+            yield cases.reshape(count, -1)
+
+
+def check_instruction(driver: Driver, instruction: ptx.Instruction) -> str | None:
+    """What differs between the device and the interpreter, or None."""
+    kernel = instruction_kernel(instruction)
+    rng = np.random.default_rng(0)
+    for words in arguments(instruction, rng):
+        total = words.shape[1]
+        results = []
+        for where in ("device", "interpreter"):
+            found = np.zeros((len(instruction.results), total), np.int32)
+            if where == "device":
+                launch_once(driver, kernel, words, found, total)
+            else:
+                given = np.ascontiguousarray(words).reshape(-1).copy()
+                interpret(kernel, (total // 32,), (32,), (given, found.reshape(-1), total))
+            results.append(found)
+        if not np.array_equal(*results):
+            place = np.argwhere(results[0] != results[1])[0]
+            return f"result {place[0]} of thread {place[1]}: {results[0][tuple(place)]} but {results[1][tuple(place)]}"
+    return None
+
+
+def launch_once(driver: Driver, kernel: Any, given: Array, found: Array, total: int) -> None:
+    """Run a kernel over two arrays on the device."""
+    launch = Launch(kernel, ("s32*", "s32*", "s64"), (total // 32, 1, 1), (32, 1, 1), (At(0), At(1), total), (1,))
+    buffers = [*own_buffers(0), Buffer("given", "input", given.nbytes), Buffer("found", "output", found.nbytes)]
+    operands = [Operand.make(3, 0, np.int32, given.shape), Operand.make(4, 0, np.int32, found.shape)]
+    pipe = tw.Pipeline()
+    step = tw.ops.add(pipe.input("a", "s32", (1,)), pipe.input("b", "s32", (1,))).producer[0]  # stands for the step
+    assembly = Assembly(buffers)
+    assembly.add(step, step.kernel, [launch], (), operands)
+    graph = assembly.graph()
+    memory = driver.memory(graph)
+    driver.prepare(graph, memory)
+    memory.view(3, given.shape, np.int32)[...] = given
+    driver.run(graph, memory, lambda node, m: None)
+    found[...] = memory.view(4, found.shape, np.int32)
+
+
+# 2. Steps --------------------------------------------------------------------------------------------------------------
+
+
+def leaky(v: Any, scale: Any) -> Any:
+    r = np.rint(np.float32(v) * scale)
+    return r if r > 0 else r * 0.125
+
+
+def step_cases() -> dict[str, tuple[Callable[..., Any], tuple[Array, ...]]]:
+    """{name: (what to build over inputs, the inputs)}: every kernel, at sizes off and on its tiles."""
+    rng = np.random.default_rng(0)
+    ops = tw.ops
+
+    def codes(dtype: Any, *shape: int) -> Array:
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max + 1, shape).astype(dtype)
+
+    real = rng.standard_normal((33, 260)).astype(np.float32)
+    acc = rng.integers(-100000, 100000, (33, 260)).astype(np.int32)
+    found: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
+        "quantize": (lambda x: ops.quantize(x, np.float32(0.01), 128, "u8"), (real,)),
+        "quantize stochastic": (
+            lambda x: ops.quantize(x, np.float32(0.01), 0, "s8", rounding="stochastic", seed=7),
+            (real,),
+        ),
+        "dequantize": (lambda x: ops.dequantize(x, np.float32(0.01), 3), (codes(np.uint8, 33, 260),)),
+        "requantize": (lambda x: ops.requantize(x, np.float32(0.001), 3, "s8"), (acc,)),
+        "map": (lambda x: ops.map(leaky, x, scale=np.float32(0.01), dtype="f32"), (acc,)),
+        "gelu, exp, tanh": (lambda x: (ops.gelu(x), ops.exp(x), ops.tanh(x)), (real,)),
+        "add, relu, clip": (lambda x: (ops.add(x, x), ops.relu(x), ops.clip(x, -1.0, 1.0)), (real,)),
+        "argmax": (lambda x: ops.argmax(x), (real,)),
+        "softmax": (lambda x: (ops.softmax(x), ops.log_softmax(x, axis=0)), (real,)),
+        "layer norm": (lambda x: ops.layer_norm(x), (real,)),
+        "reductions": (lambda x: tuple(ops.reduce(op, x, axes=(1,)) for op in ("sum", "max", "l2")), (real,)),
+        "dynamic quantize": (lambda x: ops.dynamic_quantize(x, granularity="row"), (real,)),
+        "transpose": (lambda x: ops.transpose(x), (real,)),
+        "gather": (lambda x, i: ops.gather(x, i, axis=0), (real, np.array([3, 0, -1], np.int64))),
+        "gemm f32": (lambda a, b: ops.gemm(a, b), (real[:, :70], real[:30].T[:70].copy())),
+    }
+    for m, k, n in ((1, 64, 64), (64, 64, 64), (65, 200, 130), (128, 1024, 256), (1000, 768, 300)):
+        a, b = codes(np.uint8, m, k), codes(np.int8, k, n)
+        found[f"gemm {m} x {k} x {n}"] = (lambda a, b: ops.gemm(a, b, a_zero_point=128, b_zero_point=3), (a, b))
+        found[f"fused gemm {m} x {k} x {n}"] = (
+            lambda a, b: ops.requantize(ops.gemm(a, b, a_zero_point=7), np.float32(0.0003), 9, "u8"),
+            (a, b),
+        )
+    return found
+
+
+def check_step(device: str, build: Callable[..., Any], arrays: tuple[Array, ...]) -> str | None:
+    """What differs between the device and the reference, or None."""
+    pipe = tw.Pipeline()
+    inputs = [pipe.input(f"x{n}", x.dtype, x.shape) for n, x in enumerate(arrays)]
+    made_of = build(*inputs)
+    for n, value in enumerate(made_of if isinstance(made_of, tuple) else (made_of,)):
+        pipe.output(f"y{n}", value)
+    given = {f"x{n}": x for n, x in enumerate(arrays)}
+    right = tw.SingleThreadExecutor("reference").run(pipe, given)
+    plan = tw.CudaExecutor(device).compile(pipe)
+    for _ in range(2):
+        found = plan.run(given)
+        for name, array in right.items():
+            if found[name].tobytes() != array.tobytes():
+                wrong = np.argwhere(found[name] != array)
+                where = tuple(int(x) for x in wrong[0]) if len(wrong) else ()
+                return f"{name}{list(where)}: {found[name][where]!r} but {array[where]!r}; {len(wrong)} differ"
+    return None
+
+
+# 3. Speed --------------------------------------------------------------------------------------------------------------
+
+
+def graph_s(driver: Driver, plan: Any, given: dict[str, Array], repeat: int = 20) -> float:
+    """Seconds of one launch of a plan's graph: the median of `repeat`, between events of the device."""
+    plan.run(given)
+    binding = plan.prepare({name: x.shape for name, x in given.items()})
+    _, memory = plan._memory(binding)
+    (part,) = [p for p in memory.parts if p is not None]
+    return launch_s(driver, plan.device, part, repeat)
+
+
+def launch_s(driver: Driver, runner: Driver, part: Any, repeat: int) -> float:
+    api, times = runner.api, []
+    start, end = (runner.call(api.cuEventCreate(0), "make an event") for _ in range(2))
+    for _ in range(repeat):
+        runner.call(api.cuEventRecord(start, runner.stream), "record")
+        runner.call(api.cuGraphLaunch(part, runner.stream), "launch")
+        runner.call(api.cuEventRecord(end, runner.stream), "record")
+        runner.call(api.cuEventSynchronize(end), "wait")
+        times.append(1e-3 * float(runner.call(api.cuEventElapsedTime(start, end), "read the clock")))
+    return float(np.median(times))
+
+
+def copy_rate(driver: Driver) -> float:
+    """Bytes a second of a copy within the device's memory, read and written."""
+    api, call = driver.api, driver.call
+    a, b = (call(api.cuMemAlloc(COPY_BYTES), "take memory") for _ in range(2))
+    start, end = (call(api.cuEventCreate(0), "make an event") for _ in range(2))
+    best = 1e9
+    for _ in range(10):
+        call(api.cuEventRecord(start, driver.stream), "record")
+        call(api.cuMemcpyDtoDAsync(b, a, COPY_BYTES, driver.stream), "copy")
+        call(api.cuEventRecord(end, driver.stream), "record")
+        call(api.cuEventSynchronize(end), "wait")
+        best = min(best, 1e-3 * float(call(api.cuEventElapsedTime(start, end), "read the clock")))
+    for memory in (a, b):
+        call(api.cuMemFree(memory), "give memory back")
+    return 2 * COPY_BYTES / best
+
+
+def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
+    """{what: figures}."""
+    rng = np.random.default_rng(0)
+    found: dict[str, Any] = {"copy GB/s": copy_rate(driver) / 1e9}
+    sizes = [(1024, 1024, 1024)] if quick else [(8192, 8192, 8192), (4096, 4096, 11008)]
+    for m, k, n in sizes:
+        a = rng.integers(-128, 128, (m, k)).astype(np.int8)
+        pipe = tw.Pipeline()
+        weights = pipe.constant("b", rng.integers(-128, 128, (k, n)).astype(np.int8))
+        pipe.output("y", tw.ops.gemm(pipe.input("a", "s8", (m, k)), weights))
+        time_s = graph_s(driver, tw.CudaExecutor(device).compile(pipe), {"a": a})
+        peer = cublas_s(m, k, n)
+        found[f"int8 gemm {m} x {k} x {n}"] = {
+            "TOPS": 2e-12 * m * k * n / time_s,
+            "share of cuBLAS": peer / time_s if peer else None,
+        }
+    elements = (1 << 14, 1 << 12) if quick else (1 << 15, 1 << 13)
+    x = rng.standard_normal(elements).astype(np.float32)
+    for name, build, array, moved in (
+        ("quantize", lambda v: tw.ops.quantize(v, np.float32(0.01), 128, "u8"), x, 5),
+        (
+            "dequantize",
+            lambda v: tw.ops.dequantize(v, np.float32(0.01), 128),
+            x.view(np.uint8)[:, : elements[1]].copy(),
+            5,
+        ),
+    ):
+        pipe = tw.Pipeline()
+        pipe.output("y", build(pipe.input("x", array.dtype, array.shape)))
+        rate = moved * array.size / graph_s(driver, tw.CudaExecutor(device).compile(pipe), {"x": array})
+        found[name] = {"GB/s": rate / 1e9, "share of copy": rate / 1e9 / found["copy GB/s"]}
+    pipe = tw.Pipeline()
+    value = pipe.input("x", "f32", (256,))
+    for _ in range(100):
+        value = tw.ops.neg(value)
+    pipe.output("y", value)
+    plan = tw.CudaExecutor(device, fuse=False).compile(pipe)
+    found["replay of 100 small kernels, microseconds"] = 1e6 * graph_s(driver, plan, {"x": np.zeros(256, np.float32)})
+    return found
+
+
+def cublas_s(m: int, k: int, n: int) -> float | None:
+    """Seconds of torch._int_mm, or None where torch has no device."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    a = torch.randint(-128, 128, (m, k), dtype=torch.int8, device="cuda")
+    b = torch.randint(-128, 128, (n, k), dtype=torch.int8, device="cuda").t()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times = []
+    for _ in range(20):
+        start.record()
+        torch._int_mm(a, b)
+        end.record()
+        end.synchronize()
+        times.append(1e-3 * start.elapsed_time(end))
+    return float(np.median(times))
+
+
+def main(argv: list[str] | None = None) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to try the check itself")
+    given = parser.parse_args(argv)
+    start = time.perf_counter()
+    try:
+        driver = Driver(given.device)
+    except Unsupported as error:
+        print(f"no GPU was checked: {error}")
+        return 2
+    device = driver.name
+    wrong: dict[str, str] = {}
+
+    def say(text: str) -> None:
+        if not given.as_json:
+            print(f"{time.perf_counter() - start:6.1f} s  {text}", flush=True)
+
+    say(repr(driver))
+    for name, instruction in ptx.INSTRUCTIONS.items():
+        if name.startswith(MODELLED) and instruction.since <= 10 * driver.cc[0] + driver.cc[1]:
+            outcome = attempt(lambda i=instruction: check_instruction(driver, i))
+            say(f"ptx.{name}: {outcome or 'as modelled'}")
+            if outcome:
+                wrong[f"ptx.{name}"] = outcome
+    for name, (build, arrays) in step_cases().items():
+        outcome = attempt(lambda b=build, a=arrays: check_step(device, b, a))
+        say(f"{name}: {outcome or 'the same bytes'}")
+        if outcome:
+            wrong[name] = outcome
+    figures = speeds(driver, device, given.quick) if not wrong else {}
+    for name, figure in figures.items():
+        say(f"{name}: {figure}")
+    if given.as_json:
+        print(json.dumps({"device": repr(driver), "wrong": wrong, "speed": figures}))
+    elif wrong:
+        print(f"{len(wrong)} checks failed: {', '.join(wrong)}")
+    return 1 if wrong else 0
+
+
+def attempt(check: Callable[[], str | None]) -> str | None:
+    """What a check found, or the error that it ended with, so that the others still run."""
+    try:
+        return check()
+    except (TileworkError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
