@@ -135,8 +135,13 @@ def loads(module: str) -> bool:
 
 
 def gpu() -> dict[str, Any]:
-    """Return whether a CUDA driver is installed, without starting it."""
-    return {"cuda_driver": ctypes.util.find_library("nvcuda" if sys.platform == "win32" else "cuda")}
+    """Return whether a CUDA driver is installed, without starting it, and what keeps kernels from being compiled."""
+    from ..kernels.cuda import compile as kernels
+
+    return {
+        "cuda_driver": ctypes.util.find_library("nvcuda" if sys.platform == "win32" else "cuda"),
+        "kernels_missing": kernels.missing(),
+    }
 
 
 def extras() -> list[dict[str, Any]]:
@@ -180,6 +185,7 @@ def read(path: str) -> str | None:
 def show(facts: dict[str, Any]) -> None:
     """Print the facts for people, with what to do where something is missing."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -199,7 +205,11 @@ def show(facts: dict[str, Any]) -> None:
     threads = facts["threads"]
     layers = " ".join(threads["available"])
     table.add_row("threads", f"{threads['count']}  layers: {layers}  asked for: {threads['asked_for']}")
-    table.add_row("cuda driver", facts["gpu"]["cuda_driver"] or "not found")
+    missing = facts["gpu"]["kernels_missing"]
+    table.add_row("cuda driver", facts["gpu"]["cuda_driver"] or "not found: CudaExecutor('interpreter') needs none")
+    table.add_row(
+        "cuda kernels", f"[yellow]{escape(missing)}[/]" if missing else "can be compiled and assembled without a device"
+    )
 
     for extra in facts["extras"]:
         present = "  ".join(f"{name} {version}" for name, version in extra["present"].items())

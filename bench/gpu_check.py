@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def check_instruction(driver: Driver, instruction: ptx.Instruction) -> str | Non
                 given = np.ascontiguousarray(words).reshape(-1).copy()
                 interpret(kernel, (total // 32,), (32,), (given, found.reshape(-1), total))
             results.append(found)
-        if not np.array_equal(*results):
+        if not np.array_equal(results[0], results[1]):
             place = np.argwhere(results[0] != results[1])[0]
             return f"result {place[0]} of thread {place[1]}: {results[0][tuple(place)]} but {results[1][tuple(place)]}"
     return None
@@ -142,7 +143,8 @@ def launch_once(driver: Driver, kernel: Any, given: Array, found: Array, total: 
     buffers = [*own_buffers(0), Buffer("given", "input", given.nbytes), Buffer("found", "output", found.nbytes)]
     operands = [Operand.make(3, 0, np.int32, given.shape), Operand.make(4, 0, np.int32, found.shape)]
     pipe = tw.Pipeline()
-    step = tw.ops.add(pipe.input("a", "s32", (1,)), pipe.input("b", "s32", (1,))).producer[0]  # stands for the step
+    tw.ops.add(pipe.input("a", "s32", (1,)), pipe.input("b", "s32", (1,)))
+    step = pipe.steps[0]  # stands for the step
     assembly = Assembly(buffers)
     assembly.add(step, step.kernel, [launch], (), operands)
     graph = assembly.graph()
@@ -205,7 +207,7 @@ def step_cases() -> dict[str, tuple[Callable[..., Any], tuple[Array, ...]]]:
 def check_step(device: str, build: Callable[..., Any], arrays: tuple[Array, ...]) -> str | None:
     """What differs between the device and the reference, or None."""
     pipe = tw.Pipeline()
-    inputs = [pipe.input(f"x{n}", x.dtype, x.shape) for n, x in enumerate(arrays)]
+    inputs = [pipe.input(f"x{n}", tw.dtypes.get(x.dtype), x.shape) for n, x in enumerate(arrays)]
     made_of = build(*inputs)
     for n, value in enumerate(made_of if isinstance(made_of, tuple) else (made_of,)):
         pipe.output(f"y{n}", value)
@@ -291,7 +293,7 @@ def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
         ),
     ):
         pipe = tw.Pipeline()
-        pipe.output("y", build(pipe.input("x", array.dtype, array.shape)))
+        pipe.output("y", build(pipe.input("x", tw.dtypes.get(array.dtype), array.shape)))
         rate = moved * array.size / graph_s(driver, tw.CudaExecutor(device).compile(pipe), {"x": array})
         found[name] = {"GB/s": rate / 1e9, "share of copy": rate / 1e9 / found["copy GB/s"]}
     pipe = tw.Pipeline()
@@ -349,12 +351,12 @@ def main(argv: list[str] | None = None) -> int:
     say(repr(driver))
     for name, instruction in ptx.INSTRUCTIONS.items():
         if name.startswith(MODELLED) and instruction.since <= 10 * driver.cc[0] + driver.cc[1]:
-            outcome = attempt(lambda i=instruction: check_instruction(driver, i))
+            outcome = attempt(partial(check_instruction, driver, instruction))
             say(f"ptx.{name}: {outcome or 'as modelled'}")
             if outcome:
                 wrong[f"ptx.{name}"] = outcome
     for name, (build, arrays) in step_cases().items():
-        outcome = attempt(lambda b=build, a=arrays: check_step(device, b, a))
+        outcome = attempt(partial(check_step, device, build, arrays))
         say(f"{name}: {outcome or 'the same bytes'}")
         if outcome:
             wrong[name] = outcome
