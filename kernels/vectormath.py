@@ -40,6 +40,7 @@ TO_INTEGER_BITS = 0x4B400000
 LOG2E = f32(1.44269502)
 LN2 = f32(0.693147182)
 LN2_LOW = f32(-1.90465421e-09)
+SIGN = -0x80000000
 
 
 def _exp_reduced(x, low):
@@ -212,40 +213,59 @@ def silu(x):
     return _times_logistic(x, select(a < f32(-110.0), f32(-110.0), a), None)
 
 
+TWO_64 = 2.0**64
+GELU_S = [  # from the highest power of u - 0.4765625 down
+    f32(c * TWO_64)
+    for c in (
+        0.0787918568,
+        0.0736205876,
+        -0.139728814,
+        -0.142849401,
+        0.307628572,
+        0.124510914,
+        -0.912195086,
+        1.41300857,
+        -1.32781231,
+        0.876696348,
+    )
+]
+
+
 @sequence("f->f")
 def gelu(x):
     """x * Phi(x), Phi the normal distribution: gelu as it is defined, with erf. 2 ulp, relative in the lower tail too.
 
-    With a = |x| and t = 1 / (1 + 0.3 a): a * Phi(-a) = exp(-a**2 / 2) * P(t) * a * t, where each factor and the product
-    is a sum of two float32; gelu(x) = max(x, 0) - a * Phi(-a).
+    gelu(x) = max(x, 0) - a * Phi(-a), a = |x|, and with u = a / (a + 3.375) and h = a**2 + 0.265625
+
+        a * Phi(-a) = exp(-h / 2) * u * S(u),    S fitted to (a + 3.375) * Phi(-a) * exp(h / 2), 2**-28.1
+
+    What u, u - 0.4765625 and h lost to rounding is added to first order; the factor of the first is fitted as a line of S.
+    S also holds what the float32 nearest to ln 2 lacks, over all of h. 0.265625 keeps S off 1/2 in the tail, just above which
+    a rounding is largest. S is carried times 2**64, so that the exponent of the power of two can be added as bits, and
+    the last operation alone rounds to a subnormal.
     """
+    i = bits(x)
     a = fabs(x)
     a = select(a > f32(14.6), f32(14.6), a)
-    d = fma(a, f32(0.3), f32(1.0))
-    t = f32(1.0) / d
-    t_low = fma(-t, fma(a, f32(0.3), f32(1.0) - d), fma(-t, d, f32(1.0)))  # 1 / (1 + 0.3 a) = t * (1 + t_low)
-    u = a * t
-    u_low = fma(u, t_low, fma(a, t, -u))
-    q = fma(t, f32(-0.0206238497), f32(0.112438336))
-    q = fma(q, t, f32(-0.228221655))
-    q = fma(q, t, f32(0.191797614))
-    q = fma(q, t, f32(-0.0794364214))
-    q = fma(q, t, f32(0.0961648971))
-    q = fma(q, t, f32(0.0783864632))
-    q = fma(q, t, f32(0.110236198))
-    r = fma(q, t, f32(0.119571716))
-    r_low = fma(q, t, f32(0.119571716) - r)
-    p = fma(r, t, f32(0.1196867))
-    above = p - f32(0.1196867)
-    p_low = fma(r_low, t, fma(r, t, -above))
-    p_low = fma(t_low, above + above, p_low)  # t * dP/dt is about 2 * (P(t) - P(0)) where it matters
-    half = a * f32(-0.5)
-    s = half * a
-    e, e_low, k = _exp_reduced(s, fma(half, a, -s))
-    m = e * p
-    m_low = fma(e, p_low, fma(e_low, p, fma(e, p, -m)))
-    below = scale(fma(m, u, fma(m, u_low, m_low * u)), k)  # a * Phi(-a)
-    return select(x != x, NAN, select(x < f32(0.0), -below, x - below))
+    u = a / (a + f32(3.375))
+    u_low = fma(-u, a, fma(-u, f32(3.375), a))  # times what the line below gives
+    z = u - f32(0.4765625)
+    s = GELU_S[0]
+    for coefficient in GELU_S[1:]:
+        s = fma(s, z, coefficient)
+    h = fma(a, a, f32(0.265625))
+    low = fma((z + f32(0.4765625)) - u, f32(-3.39834), fma(a, a, f32(0.265625) - h))
+    t = fma(h, LOG2E * f32(-0.5), TO_INTEGER)
+    r = fma(t - TO_INTEGER, LN2 + LN2, h)  # exp(-h / 2) = exp(-r / 2) * 2**k, |r| <= ln 2
+    r2 = r * r
+    q = fma(r2, f32(4.31907974e-05), fma(r, f32(-0.000523042167), f32(0.00520853279)))
+    q = fma(r2, q, fma(r, f32(-0.0416663028), f32(0.24999997)))
+    m = fma(s, fma(q, r2, -r), s + s)  # 2 * S * exp(-r / 2)
+    lost = fma(u_low, fma(s, f32(-0.39165113 / TWO_64), f32(0.22503512)), u * low)
+    y = fma(u + u, m, -(lost * m))
+    y = from_bits(bits(y) + (bits(t) << 23))  # the low bits of t are k
+    above = from_bits(select(i > -1, i, SIGN))  # x, and -0 below 0
+    return select(x != x, NAN, fma(y, f32(-0.25 / TWO_64), above))
 
 
 @sequence("f->f")

@@ -27,7 +27,8 @@ import numpy as np
 
 from ...primitives.errors import ArgumentError, CaptureError
 from ..sequence import SEQUENCES
-from .float32 import PREFIX, Expr, Kind, Note, Rewriter, wrapped
+from .float32 import Rewriter
+from .kinds import PREFIX, Expr, Kind, Note, wrapped
 from .source import define, parameters
 
 __all__ = ["Captured", "Note", "capture"]

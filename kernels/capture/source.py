@@ -12,6 +12,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ...primitives.errors import CaptureError
+from ..sequence import SEQUENCES, Sequence
+from .names import helper_of
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,12 @@ class Definition:
 def define(fn: Any) -> Definition:
     """Find the definition of `fn`.
 
+    A written sequence, and a function of math or NumPy that one stands for, is a function that calls it.
+
     Raises CaptureError if it is no plain function, has no source, or was edited since it was defined.
     """
+    if (helper := helper_of(fn)) is not None:
+        return _calling(SEQUENCES[helper])
     fn = getattr(fn, "py_func", fn)  # what Numba's own decorators wrap
     if not isinstance(fn, FunctionType):
         raise CaptureError(f"{fn!r} is a {type(fn).__name__}; a plain Python function (def or lambda) can be captured")
@@ -63,6 +69,16 @@ def define(fn: Any) -> Definition:
         f"{fn.__name__} ({code.co_filename}, line {code.co_firstlineno}): the source there is no longer what was "
         f"loaded; reload the module or run the cell again"
     )
+
+
+def _calling(sequence: Sequence) -> Definition:
+    names = ", ".join(inspect.signature(sequence.fn).parameters)
+    text = f"def {sequence.name}({names}):\n    return sequence({names})\n"
+    scope: dict[str, Any] = {"sequence": sequence}
+    exec(text, scope)
+    tree = ast.parse(text).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    return Definition(scope[sequence.name], tree, sequence.fn.__code__.co_filename, {})
 
 
 def _cells(fn: FunctionType) -> Iterator[tuple[str, Any]]:

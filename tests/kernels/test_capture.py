@@ -9,7 +9,9 @@ import pytest
 from numba import njit
 
 from tilework.kernels.capture import capture
-from tilework.kernels.vectormath import fma, gelu, sigmoid
+from tilework.kernels.capture.names import helper_of
+from tilework.kernels.sequence import SEQUENCES
+from tilework.kernels.vectormath import fma, gelu, sigmoid, silu
 from tilework.primitives.errors import CaptureError
 
 LEVELS = np.array([-1.0, -0.5, -0.25, -0.1, 0.0, 0.1, 0.3, 0.5], np.float32)
@@ -360,7 +362,35 @@ def test_a_function_without_source_is_refused():
     with pytest.raises(CaptureError, match="no source of f"):
         capture(scope["f"], "f")
     with pytest.raises(CaptureError, match="plain Python function"):
-        capture(np.exp, "f")
+        capture(print, "f")
+
+
+def huge(x):
+    return 1e30
+
+
+def no_number(x):
+    return math.nan
+
+
+def grows(x):
+    return x * 1e30
+
+
+@pytest.mark.parametrize(("fn", "wanted"), [(huge, 2**31 - 1), (no_number, 0), (grows, 2**31 - 1)])
+def test_a_float_that_becomes_an_integer_is_held_at_its_ends_and_nan_is_0(fn, wanted, tmp_path):
+    cap = capture(fn, "f", returns="i")
+    y = np.empty(3, np.int32)
+    x = np.array([1.0, 2.0, 3.0], np.float32)
+    compiled_loop(cap, tmp_path)(x, y)
+    assert y.tolist() == [wanted] * 3 == [cap.interpreted(v) for v in x]
+
+
+@pytest.mark.parametrize(("fn", "count"), [(silu, 1), (np.tanh, 1), (math.exp, 1), (fma, 3)])
+def test_a_written_sequence_and_what_it_stands_for_are_captured_themselves(fn, count):
+    cap = capture(fn, "f" * count)
+    x = np.float32([0.5, -1.25, 3.0])[:count]
+    assert_same_bits(cap.interpreted(*x), SEQUENCES[helper_of(fn)](*x))
 
 
 def test_an_edited_file_is_noticed(tmp_path):
