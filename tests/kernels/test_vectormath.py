@@ -74,7 +74,8 @@ def test_distance_from_the_correctly_rounded_result(name):
         wanted[x == -np.inf] = -0.0  # the limit, where the formula says nan
     np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
     ordered = [
-        np.where(v < 0, -(v.view(np.int32) & 0x7FFFFFFF), v.view(np.int32)).astype(np.int64) for v in (got, wanted)
+        np.where(np.signbit(v), -(v.view(np.int32) & 0x7FFFFFFF), v.view(np.int32)).astype(np.int64)
+        for v in (got, wanted)
     ]
     distance = np.abs(ordered[0] - ordered[1])[~np.isnan(wanted)]
     assert distance.max() <= ulp
