@@ -13,8 +13,6 @@ from ..linear import REAL, Linear
 from .gemm import gemm
 from .given import Operand, dtype_of, only, pipeline_of, value_of
 
-FUSED = ("int8", "bf16")
-
 
 def linear(x: Operand, q: Any, compute: str = "f32", activation: str = "block") -> Value:
     """x @ w.T for quantized weights w, decoded inside the product.
@@ -44,8 +42,8 @@ def linear(x: Operand, q: Any, compute: str = "f32", activation: str = "block") 
             f"linear: x is {sizes.show(x.shape)} but the weights are {q.shape}: x is (.., M, K), and both end in K"
         )
     found = q.linear_weights(compute)
-    if found is None or compute not in FUSED:
-        if found is None and compute != "f32":
+    if found is None:
+        if compute != "f32":
             raise Unsupported(
                 f"linear: compute={compute!r} with {q.scheme.name}, whose codes are not decoded one by one with the "
                 f"parameters of their block; compute='f32' works, with weights decoded when the plan is made"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -73,44 +73,77 @@ def probe(scheme: Definition) -> Decoding:
     samples = [np.float32(p) for p in PROBES]
     if not kinds:
         return Decoding("table", table=decoded(scheme, ()), why="one value for each code")
-    if kinds == ["f"]:
-        return _of_scale(scheme, q, samples)
-    if len(kinds) == 2:
-        found = _of_two(scheme, q, samples, kinds)
+    used = _used(scheme, kinds)
+
+    def ask(*values: Any) -> NDArray[np.float32]:
+        """The weight of every code, given the parameters that matter."""
+        given = [samples[0] if kind == "f" else 1 for kind in kinds]
+        for n, value in zip(used, values, strict=True):
+            given[n] = value
+        return decoded(scheme, given)
+
+    if not used:
+        return Decoding("table", table=ask(), why="one value for each code")
+    if len(used) == 1 and kinds[used[0]] == "f":
+        return _of_scale(ask, used[0], q, samples)
+    if len(used) == 2:
+        found = _of_two(ask, used, q, samples, kinds)
         if found is not None:
             return found
     return Decoding("other", why="neither affine nor a table times a scale")
 
 
-def _of_scale(scheme: Definition, q: NDArray[np.float32], samples: Sequence[Any]) -> Decoding:
-    ones = decoded(scheme, (np.float32(1),))
+def _used(scheme: Definition, kinds: Sequence[str]) -> list[int]:
+    """Which parameters decode depends on: some are only for encode, a threshold for example."""
+    found = []
+    for n, kind in enumerate(kinds):
+        values: Sequence[Any] = [np.float32(p) for p in PROBES] if kind == "f" else ZEROS
+        made = []
+        for value in values:
+            given: list[Any] = [np.float32(0.5) if k == "f" else 1 for k in kinds]
+            given[n] = value
+            made.append(decoded(scheme, given))
+        if not all(_same(made[0], other) for other in made[1:]):
+            found.append(n)
+    return found
+
+
+def _of_scale(
+    ask: Callable[..., NDArray[np.float32]], scale: int, q: NDArray[np.float32], samples: Sequence[Any]
+) -> Decoding:
+    ones = ask(np.float32(1))
     with np.errstate(all="ignore"):
-        times = all(_same(decoded(scheme, (s,)), ones * s) for s in samples)
+        times = all(_same(ask(s), ones * s) for s in samples)
     if not times:
         return Decoding("other", why="not proportional to the parameter")
     zero = q[0] - ones[0]
     if np.isfinite(zero) and zero == np.rint(zero) and abs(zero) <= 1 << 16 and _same(ones, q - zero):
         return Decoding(
-            "affine", scale=0, constant=int(zero), why=f"(q - {int(zero)}) * scale" if zero else "q * scale"
+            "affine", scale=scale, constant=int(zero), why=f"(q - {int(zero)}) * scale" if zero else "q * scale"
         )
-    return Decoding("table", scale=0, table=ones, why="a value for each code, times the scale")
+    return Decoding("table", scale=scale, table=ones, why="a value for each code, times the scale")
 
 
 def _of_two(
-    scheme: Definition, q: NDArray[np.float32], samples: Sequence[Any], kinds: Sequence[str]
+    ask: Callable[..., NDArray[np.float32]],
+    used: Sequence[int],
+    q: NDArray[np.float32],
+    samples: Sequence[Any],
+    kinds: Sequence[str],
 ) -> Decoding | None:
-    for scale, other in ((0, 1), (1, 0)):
+    for swap in (False, True):
+        scale, other = (used[1], used[0]) if swap else (used[0], used[1])
         if kinds[scale] != "f":
             continue
         zeros = [z if kinds[other] == "i" else np.float32(z) for z in ZEROS]
-        pairs = list(itertools.product(samples, zeros))
 
-        def ask(s: Any, o: Any, at: int = scale) -> NDArray[np.float32]:
-            return decoded(scheme, (s, o) if at == 0 else (o, s))
+        def of(s: Any, o: Any, swap: bool = swap) -> NDArray[np.float32]:
+            return ask(o, s) if swap else ask(s, o)
 
         with np.errstate(all="ignore"):
-            if all(_same(ask(s, z), (q - np.float32(z)) * s) for s, z in pairs):
+            if all(_same(of(s, z), (q - np.float32(z)) * s) for s, z in itertools.product(samples, zeros)):
                 return Decoding("affine", scale=scale, zero=other, why="(q - zero point) * scale")
-            if kinds[other] == "f" and all(_same(ask(s, o), q * s + o) for s, o in itertools.product(samples, samples)):
+            pairs = itertools.product(samples, samples)
+            if kinds[other] == "f" and all(_same(of(s, o), q * s + o) for s, o in pairs):
                 return Decoding("offset", scale=scale, offset=other, why="q * scale + offset")
     return None
