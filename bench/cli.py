@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from .scheme_cli import scheme_app
 from .tiles.cli import add_to
 
 app = typer.Typer(
@@ -176,6 +177,8 @@ def doctor(as_json: Json = False) -> None:
     facts = doctor.examine()
     print_json(facts) if as_json else doctor.show(facts)
 
+
+app.add_typer(scheme_app, name="scheme")
 
 bench_app = typer.Typer(help="Time things, on the machine at hand.", no_args_is_help=True)
 peers_app = typer.Typer(help="Against other libraries, on the same bytes.", no_args_is_help=True)

@@ -6,7 +6,7 @@ A new scheme, executor or peer is one more Contender; the table, the timing and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 import tilework as tw
 from tilework.primitives.errors import ArgumentError
+
+from .progress import track
 
 Logits = NDArray[np.float32]
 Classifier = Callable[[NDArray[np.uint8]], Logits]
@@ -126,6 +128,10 @@ def contenders(digits: Digits) -> list[Contender]:
     return rows
 
 
+def _named(contender: Contender) -> str:
+    return f"{contender.scheme} on {contender.executor}"
+
+
 def on_executor(pipe: tw.Pipeline, make_executor: Callable[[], Any]) -> Classifier:
     """Compile a pipeline once and return a function that runs it on any number of images."""
     executor = make_executor()
@@ -150,7 +156,7 @@ def compare() -> dict[str, Any]:
     expected = digits.activations(images)[-1]
     rows: list[dict[str, Any]] = []
     first: dict[str, bytes] = {}
-    for contender in track(contenders(digits), "comparing"):
+    for contender in track(contenders(digits), "comparing", _named):
         classify = contender.prepare()
         logits = classify(images)
         same = logits.tobytes() == first.setdefault(contender.scheme, logits.tobytes())
@@ -191,7 +197,7 @@ def classify_image(n: int) -> dict[str, Any]:
     image = digits.images[digits.test[n]]
     scores: dict[str, list[float]] = {}
     fastest = {contender.scheme: contender for contender in contenders(digits)}  # the last of its scheme
-    for contender in track(list(fastest.values()), "classifying"):
+    for contender in track(list(fastest.values()), "classifying", _named):
         scores[contender.scheme] = softmax(contender.prepare()(image[None])[0]).tolist()
     return {"image": n, "label": int(digits.labels[digits.test[n]]), "pixels": image.tolist(), "scores": scores}
 
@@ -200,20 +206,6 @@ def softmax(logits: Logits) -> NDArray[np.float64]:
     """Return exp(logits) as shares of their sum."""
     powers = np.exp(logits.astype(np.float64) - logits.max())
     return powers / powers.sum()
-
-
-def track(contenders: list[Contender], what: str) -> Iterable[Contender]:
-    """Yield the contenders; on a terminal, a bar on stderr says which one runs."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=len(contenders))
-        for contender in contenders:
-            progress.update(task, description=f"{what} {contender.scheme} on {contender.executor}")
-            yield contender
-            progress.advance(task)
 
 
 def show_table(result: dict[str, Any]) -> None:

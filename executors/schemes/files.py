@@ -58,7 +58,7 @@ def load(path: Any, schemes: Mapping[str, Definition] | None = None) -> dict[str
     Raises FileFormatError where the file is damaged or no such file, names a scheme that is not known here, or was
     written by a scheme of the same name and other functions.
     """
-    from .scheme import Scheme
+    from .scheme import get
 
     text, arrays = _read(Path(path))
     try:
@@ -72,7 +72,7 @@ def load(path: Any, schemes: Mapping[str, Definition] | None = None) -> dict[str
     for name, scheme_name, digest, shape in items:
         scheme = (schemes or {}).get(scheme_name)
         if scheme is None and shipped.is_shipped(scheme_name):
-            scheme = Scheme.of(shipped.definition(scheme_name))
+            scheme = get(scheme_name)
         if scheme is None:
             raise FileFormatError(f"{path}: {name!r} is in scheme {scheme_name!r}, which is not shipped; give scheme=")
         if scheme.digest != digest:
@@ -109,7 +109,7 @@ def _gather(
 def _read(path: Path) -> tuple[str, dict[str, Array]]:
     if path.suffix == ".npz":
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             text = arrays.pop(DESCRIPTION).tobytes().decode()
         except KeyError:

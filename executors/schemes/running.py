@@ -50,7 +50,7 @@ def as_floats(x: Any, what: str) -> Array:
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise DTypeMismatch(f"{what} is an array of {array.dtype}; real numbers are quantized")
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(array, np.float32)
+        return np.asarray(array, np.float32, order="C")
 
 
 def _plan(scheme: Definition, key: tuple[Any, ...], make: Callable[[], Pipeline], executor: Any) -> Any:
