@@ -320,6 +320,19 @@ def peers_conv(
     raise typer.Exit(1 if conv.failed(result) else 0)
 
 
+@peers_app.command("executor")
+def peers_executor(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART...]", help="small, dispatch, growth, mlp; all by default.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
+) -> None:
+    """Whole pipelines: small networks, dispatch, growth with steps and batch, and an MLP block fused and tiled."""
+    from .peers import executor
+
+    executor.measure(parts or [], blocks)
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
     try:

@@ -239,7 +239,7 @@ class Binder:
             ranges[:, 0::2], ranges[:, 1::2] = whole[:, 0::2].min(axis=0), whole[:, 1::2].max(axis=0)
             ranges[:, 2 * at : 2 * at + 2] = cuts[step.name]
             row_of = item.stages[0].rows[0]
-            rows.append(Row(row_of.address, row_of.block, ranges, step.name, row_of.keep))
+            rows.append(Row(row_of.address, row_of.block, ranges, step.name, item.cost / tiles, row_of.keep))
             item.cuts[0] = Cut(ranges, (tiles,), item.cuts[0].cost)
             item.stages = []
             laid.append(item)
@@ -383,7 +383,9 @@ class Binder:
         more, laid.kind = operations(kernel, {a.name: n for a, n in zip(space.axes, sizes, strict=True)}, swept)
         laid.operations += more
         if how.ranges.shape[0]:
-            laid.stages.append(Stage(len(how.ranges), (Row(compiled.address, block, how.ranges, step.name, compiled),)))
+            tiles = len(how.ranges)
+            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled)
+            laid.stages.append(Stage(tiles, (row,)))
 
     def _tile_of(
         self, step: Step, variant: factory.Variant, kernel: Any, types: tuple[str, ...], env: Mapping[str, int]

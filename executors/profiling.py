@@ -27,6 +27,7 @@ log = logging.getLogger("tilework")
 
 LOOP_S = 2e-3  # how long one sample of a hot loop takes about
 MOST_LOOPS = 1000
+ROWS = 128  # entries of a native loop
 SIZES = (256 << 10, 8 << 20, 64 << 20)  # bytes of the arrays that the read bandwidth is probed with: L2, L3, memory
 
 
@@ -90,12 +91,7 @@ def _native(bound: Bound, memory: RunMemory, external: Mapping[str, Any], parall
     parts = bound.binding.parts
     if len(parts) == 1 and isinstance(parts[0], Program) and usable():
         launch = Launcher(parts[0], memory, (), bound.cost, parallel).call
-
-        def call(launch: Any = launch) -> None:
-            if launch() != DONE:
-                _parts(bound, memory, external, parallel)
-
-        return call
+        return _started(launch, lambda: _parts(bound, memory, external, parallel))
     return lambda: _parts(bound, memory, external, parallel)
 
 
@@ -120,19 +116,24 @@ def _calls(stage: Stage) -> int:
 
 
 def _hot(stages: list[Stage], memory: RunMemory, repeat: int) -> float:
-    """Seconds of one turn of these stages on one thread, in a loop long enough for the clock."""
-    once = Program(stages)
-    memory.run(once, False)
-    start = time.perf_counter()
-    memory.run(once, False)
-    loops = int(min(MOST_LOOPS, max(1, LOOP_S / max(time.perf_counter() - start, 1e-7))))
-    program = Program(stages * loops)
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        memory.run(program, False)
-        times.append((time.perf_counter() - start) / loops)
-    return float(np.median(times))
+    """Seconds of one turn of these stages on one thread, in a loop long enough for the clock.
+
+    The loop is native as far as its tables stay in the first cache, as those of the program itself do.
+    """
+    times = max(1, ROWS // sum(_calls(stage) for stage in stages))
+    program = Program(stages * times)
+    run: Callable[[], Any] = lambda: memory.run(program, False)  # noqa: E731
+    if usable():
+        run = _started(Launcher(program, memory, (), 0.0, False).call, run)
+    return _median(run, repeat) / times
+
+
+def _started(launch: Callable[[], int], otherwise: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        if launch() != DONE:  # it paused for Python's signals
+            otherwise()
+
+    return call
 
 
 def _step(

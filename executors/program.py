@@ -44,10 +44,9 @@ def worker_address(traced: bool = False) -> int:
     return forge.entry(forge.Native(dispatch.worker(traced), raw=True), 1, ()).address
 
 
-@lru_cache(maxsize=1)
 def nothing_address() -> int:
     """An entry that does nothing: what walking a program costs shows where all of its entries are this one."""
-    return forge.entry(forge.Native(dispatch.NOTHING, raw=True), 1, ()).address
+    return dispatch.nothing()[0]
 
 
 @lru_cache(maxsize=1)
@@ -81,12 +80,16 @@ def team() -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of a stage: its code, its block, and a (tiles, 2 * axes) table of ranges."""
+    """One entry of a stage: its code, its block, and a (tiles, 2 * axes) table of ranges.
+
+    cost  of one tile, about bytes moved
+    """
 
     address: int
     block: Array
     ranges: Array
     step: str
+    cost: float = np.inf
     keep: Any = field(default=None, repr=False, compare=False)
 
 
@@ -125,7 +128,9 @@ class Program:
         row = fix = 0
         for n, stage in enumerate(stages):
             rows = 1 if stage.spread else len(stage.rows)
-            self._stage_table[n] = stage.tiles, row, rows, fix, len(stage.fixes), int(stage.spread)
+            cost = max(sum(r.cost for r in stage.rows), dispatch.LOOK / dispatch.MOST_TILES)
+            weight = int(min(cost, dispatch.LOOK + 1))
+            self._stage_table[n] = stage.tiles, row, rows, fix, len(stage.fixes), int(stage.spread), weight
             row += len(stage.rows)
             fix += len(stage.fixes)
         for n, r in enumerate(self.rows):
