@@ -14,6 +14,7 @@ import numpy as np
 
 from ..kernels import factory
 from ..kernels.chain import Chain, is_elementwise
+from ..kernels.relayout import drop_turned, pushed
 from ..primitives.errors import KernelNotFound
 from ..primitives.memory import aligned_bytes
 from ..primitives.pipeline import Pipeline, Step, Value
@@ -226,7 +227,10 @@ class _Lowering:
         for slot, value in step.outputs.items():
             if id(value) in self.new:
                 operands[slot] = self.new[id(value)]
-        results = _Folding(self.target, self.fold_on, self.result).add(step.kernel, step_name=step.name, **operands)
+        folding = _Folding(self.target, self.fold_on, self.result)
+        results = pushed(folding, step.kernel, operands, step.name)
+        if results is None:
+            results = folding.add(step.kernel, step_name=step.name, **operands)
         for value, new in zip(
             step.outputs.values(), results if isinstance(results, tuple) else (results,), strict=False
         ):
@@ -246,7 +250,15 @@ class _Lowering:
         note.implementation = implementation
 
     def _drop_unread(self) -> None:
-        """Forget constants that nothing reads any more: the original of a packed weight need not be kept."""
+        """Forget what nothing reads any more: images that were turned for nobody, and the originals of packed weights."""
+        wanted = {id(v) for v in [*self.target.outputs.values(), *self.target.updates.values()]}
+        wanted |= {id(self.new[id(v)]) for v in self._all() if v.name in self.tap.values() and id(v) in self.new}
+        dropped = drop_turned(self.target, wanted)
+        for note in self.result.notes:
+            note.became = tuple(name for name in note.became if name not in dropped)
+        for name, value in list(self.result.values.items()):
+            if value.producer is not None and value.producer[0].name in dropped:
+                del self.result.values[name]
         read = {id(v) for step in self.target.steps for v in step.inputs.values()}
         read |= {id(v) for v in [*self.target.outputs.values(), *self.target.updates.values()]}
         for name, value in list(self.target.values.items()):

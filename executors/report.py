@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..kernels.relayout import Relayout
 from ..primitives.sizes import show
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ def explain(plan: TilingPlan) -> str:
         lines += [f"    tile {plan.tiles.notes[name]}" for name in note.steps if name in plan.tiles.notes]
         if note.not_fused:
             lines.append(f"    not fused further: {note.not_fused}")
+    turned = [step.name for step in lowered.pipe.steps if isinstance(step.kernel, Relayout)]
+    if turned:
+        lines += ["", f"layout: channels last inside; images are turned by {', '.join(turned)}"]
     lines += ["", f"constants: {lowered.constant_bytes} bytes, packed where a kernel wants them packed"]
     for bound in plan._bindings.values():
         lines += ["", *_binding(plan, bound)]

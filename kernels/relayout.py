@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..primitives.kernel import ArgSpec, Axis, Follow, IndexSpace
 from ..primitives.pipeline import Value
-from .elementwise import Add, AddQuantized, Clip, Relu
+from .elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
 from .indexing import Index
 from .lookup import Lookup
 from .map import Map
@@ -23,12 +23,19 @@ _INDICES: dict[type, tuple[str, ...]] = {
     Clip: ("lo", "hi"),
     Dequantize: ("scale", "zero_point"),
     Lookup: (),
+    Elementwise: (),
     Map: (),
+    QuantizedElementwise: (),
     Quantize: ("scale", "zero_point"),
     Relu: ("zero_point",),
     Requantize: ("multiplier", "zero_point"),
 }
-_SEVERAL: dict[type, str] = {AddQuantized: "params", Map: "indices"}
+_SEVERAL: dict[type, tuple[str, ...]] = {
+    AddQuantized: ("params",),
+    Elementwise: ("indices",),
+    Map: ("indices",),
+    QuantizedElementwise: ("indices", "params"),
+}
 
 
 @dataclass(frozen=True)
@@ -85,9 +92,12 @@ class Relayout:
 
 
 def turned(pipe: Any, value: Value, last: bool) -> Value:
-    """The value with its channels last, or first."""
+    """The value with its channels last, or first. What was only just turned the other way is taken as it was before."""
     assert value.dtype is not None
     kernel = Relayout(value.dtype.name, value.ndim, last)
+    if value.producer is not None and kernel.undoes(value.producer[0].kernel):
+        before: Value = value.producer[0].inputs["x"]
+        return before
     made: Value = pipe.add(kernel, x=value)
     made.axes = kernel.layouts[1]
     return made
@@ -98,18 +108,52 @@ def channels_last(layout: str) -> str:
     return f"N{SPATIAL[len(layout) - 2]}C"
 
 
-def permuted(kernel: Any, operands: Mapping[str, Any], rank: int) -> tuple[Any, Mapping[str, Any]]:
+def permuted(kernel: Any, rank: int) -> Any:
     """An element-wise step over an image with channels first, as it is over one with channels last; None if unknown.
 
     Operands that have the rank of the image are turned too (`turned`); others keep their shape and follow other axes.
     """
     if type(kernel) not in _INDICES or getattr(kernel, "rank", rank) != rank:
-        return None, operands
+        return None
     fields: dict[str, Any] = {name: moved(getattr(kernel, name), rank) for name in _INDICES[type(kernel)]}
-    several = _SEVERAL.get(type(kernel))
-    if several is not None:
+    for several in _SEVERAL.get(type(kernel), ()):
         fields[several] = tuple(moved(index, rank) for index in getattr(kernel, several))
-    return replace(kernel, **fields) if fields else kernel, operands
+    return replace(kernel, **fields) if fields else kernel
+
+
+def pushed(pipe: Any, kernel: Any, operands: Mapping[str, Any], name: str) -> Value | None:
+    """An element-wise step over images that were turned to channels first: run before they are, and turned itself.
+
+    So neighbours on both sides meet channels last. None where an image is not so, and the step is left as it is.
+    """
+    rank = getattr(kernel, "rank", 0)
+    images = {
+        slot: v for slot, v in operands.items() if isinstance(v, Value) and v.ndim == rank and v.kind != "constant"
+    }
+    if rank not in (3, 4, 5) or type(kernel) not in _INDICES or not images:
+        return None
+    if not all(v.producer and Relayout(str(v.dtype), rank, True).undoes(v.producer[0].kernel) for v in images.values()):
+        return None
+    turned_kernel = permuted(kernel, rank)
+    last = {
+        slot: turned(pipe, v, last=True) if isinstance(v, Value) and v.ndim == rank else v
+        for slot, v in operands.items()
+    }
+    result = pipe.add(turned_kernel, step_name=name, **last)
+    return turned(pipe, result, last=False)
+
+
+def drop_turned(pipe: Any, wanted: set[int]) -> set[str]:
+    """Take out turned images that nothing reads; returns the steps' names. wanted: ids of values that are kept anyhow."""
+    dropped: set[str] = set()
+    while True:
+        read = wanted | {id(v) for step in pipe.steps for v in step.inputs.values()}
+        idle = [s for s in pipe.steps if isinstance(s.kernel, Relayout) and id(s.outputs["y"]) not in read]
+        if not idle:
+            return dropped
+        for step in idle:
+            pipe.steps.remove(step)
+            dropped.add(step.name)
 
 
 def moved(index: Index, rank: int) -> Index:

@@ -181,3 +181,41 @@ def test_a_convolution_is_saved_and_loaded(tmp_path):
         tw.TilingExecutor(1).run(p, {"x": image})["y"] for p in (pipe, tw.Pipeline.load(tmp_path / "kept.npz"))
     )
     assert_array_equal(before, after, strict=True)
+
+
+def block(layout):
+    """Two convolutions with a residual that is added by itself, and a pool: an image in, an image out."""
+    pipe = tw.Pipeline("block")
+    x = pipe.input("x", "u8", (2, 16, 9, 9) if layout == "NCHW" else (2, 9, 9, 16))
+    channel, scale = layout.index("C"), np.full(16, 2e-3, np.float32)
+
+    def layer(value, seed):
+        w = np.random.default_rng(seed).integers(-128, 128, (16, 16, 3, 3)).astype(np.int8)
+        acc = tw.ops.conv(value, w, pads=1, layout=layout, a_zero_point=3)
+        return tw.ops.requantize(acc, scale, 3, "u8", axis=channel)
+
+    first = layer(x, 1)
+    second = tw.ops.relu(layer(first, 2), 3)
+    codes = {"a_scale": 0.1, "a_zero_point": 3, "b_scale": 0.2, "b_zero_point": 3, "scale": 0.2, "zero_point": 3}
+    total = tw.ops.add(first, second, dtype="u8", **codes)
+    also = tw.ops.add(total, first, dtype="u8", **codes)
+    pipe.output("y", tw.ops.max_pool(also, 3, strides=2, layout=layout))
+    pipe.output("z", layer(also, 3))
+    return pipe
+
+
+def test_images_are_turned_at_the_doors_alone():
+    pipe, last = block("NCHW"), block("NHWC")
+    x = RNG.integers(0, 256, (2, 16, 9, 9), np.uint8)
+    expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})
+    plan = tw.TilingExecutor(2).compile(pipe)
+    found = plan.run({"x": x})
+    other = tw.TilingExecutor(2).run(last, {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1))})
+    for name, array in expected.items():
+        assert_array_equal(found[name], array, strict=True)
+        assert_array_equal(other[name].transpose(0, 3, 1, 2), array, strict=True)
+    names = [step.kernel.name for step in plan.lowered.pipe.steps]
+    assert names.count("relayout_u8") == 3, "one for x, one for each output"
+    assert "channels last inside" in plan.explain()
+    tapped = plan.run({"x": x}, tap=[pipe.steps[0].outputs["acc"].name])
+    assert_array_equal(tapped["y"], expected["y"], strict=True)

@@ -47,7 +47,7 @@ def gather(kernel: Any, operands: Mapping[str, Any]) -> tuple[Conv, Any, str | N
     for n, (stage, at) in enumerate(kernel.stages):
         own = {slot.removeprefix(f"s{n}_"): v for slot, v in operands.items() if slot.startswith(f"s{n}_")}
         if base.y_layout[1] == "C":
-            stage, own = permuted(stage, own, rank)
+            stage = permuted(stage, rank)
             if stage is None:
                 return base, found, "it is not known how to run it channels last"
         reason = found.take(stage, at, own, rank)
