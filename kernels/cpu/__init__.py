@@ -1,6 +1,7 @@
 """How one CPU does each step. Importing this registers the backend "cpu"."""
 
 from . import argmax as argmax
+from . import cast as cast
 from . import conv as conv
 from . import depthwise as depthwise
 from . import elementwise as elementwise

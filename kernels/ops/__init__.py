@@ -82,6 +82,7 @@ from .gemm import gemm
 from .linear import linear
 from .moving import (
     arange,
+    cast,
     concat,
     cumsum,
     depth_to_space,
@@ -148,6 +149,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "cast",
     "ceil",
     "celu",
     "clip",

@@ -13,6 +13,7 @@ from ...primitives.dtypes import DTypeLike
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch, SizeError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import SizeLike, floordiv, size
+from ..cast import Cast
 from ..indexing import broadcast
 from ..moving.gather import Gather, GatherElements, GatherND
 from ..moving.joins import Concat, Pad, PadRepeated
@@ -438,3 +439,17 @@ def resize(
         float(outside),
     )
     return only(pipe.add(kernel, x=x))
+
+
+def cast(x: Operand, dtype: DTypeLike, saturate: bool = True) -> Value:
+    """x in another type, element by element (ONNX Cast; kernels/reference/cast.py has every rule).
+
+    x         any type that is not packed
+    dtype     any; u4 s4 u2 s2 are written one code an element, in u8 or s8
+    saturate  whether small floats hold what is too large for them at their largest finite value
+    """
+    pipe, x = _entered("cast", x)
+    kind = dtypes.get(dtype).name
+    if kind == dtype_of(x):
+        return x
+    return only(pipe.add(Cast(dtype_of(x), kind, x.ndim, bool(saturate)), x=x))

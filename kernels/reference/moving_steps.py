@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ...primitives import dtypes
 from ...primitives.errors import ArgumentError
+from ..cast import SMALL, Cast
 from ..factory import Whole, register
 from ..moving.gather import Gather, GatherElements, GatherND
 from ..moving.order import CumSum, OneHot, TopK, Trilu
 from ..moving.resize import Resize
 from ..moving.scatter import ScatterElements, ScatterND
 from . import moving
+from .cast import cast
 
 
 @register("copy", backend="reference")
@@ -107,5 +112,16 @@ def arange() -> Whole:
 def resize(kernel: Resize) -> Whole:
     def fn(x: Any, y: Any) -> None:
         y[...] = moving.resize(x, kernel.axis, y.shape[kernel.axis], kernel)
+
+    return Whole(fn)
+
+
+@register("cast", backend="reference")
+def cast_step(kernel: Cast) -> Whole:
+    def fn(x: Any, *rest: Any) -> None:
+        kind = dtypes.get(kernel.source)
+        if kernel.source in SMALL and x.dtype != kind.numpy:
+            x = (x & np.uint8((1 << kind.bits) - 1)).view(kind.numpy)
+        rest[-1][...] = cast(np.asarray(x), kernel.dtype, kernel.saturate)
 
     return Whole(fn)

@@ -1,0 +1,185 @@
+"""cast on the CPU, one element at a time. kernels/reference/cast.py says what it computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ...primitives import dtypes
+from ..cast import Cast
+from ..factory import register
+from ..forge import Native
+from ..indexing import whole
+from .nest import Element, nest
+from .quantize import WIDEN
+
+_scalar = njit(nogil=True, error_model="numpy", inline="never")
+INTEGERS = {"u8": "uint8", "s8": "int8", "u16": "uint16", "s16": "int16", "u32": "uint32", "s32": "int32"}
+INTEGERS |= {"u64": "uint64", "s64": "int64"}
+
+
+@register("cast", backend="cpu")
+def build(kernel: Cast) -> Native:
+    table = (
+        kernel.source not in WIDEN and dtypes.get(kernel.source).kind in ("float", "scale") and kernel.source != "f64"
+    )
+    real = kernel.source in (*WIDEN, "f64") or table
+    value = "{values}[{x}]" if table else "{x}"
+    home = f"from {__package__}.cast import low_bits, odd, small_float, toward_zero, toward_zero32"
+    element = Element(
+        kernel.rank,
+        [("x", whole(kernel.rank))],
+        result=_converted(kernel, value, real, kernel.source == "f64"),
+        widen={"x": WIDEN.get(kernel.source, "{}")},
+        tables=("values",) if table else (),
+        prelude=home,
+    )
+    return nest(element)
+
+
+def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
+    target = dtypes.get(kernel.dtype)
+    if kernel.dtype == "bool":
+        return f"{value} != 0"
+    if target.kind in ("uint", "int"):
+        if kernel.dtype == "s32" and real:
+            return f"toward_zero32(np.float64({value}))"
+        number = f"toward_zero(np.float64({value}))" if real else value
+        if target.packed:
+            return f"low_bits(np.int64({number}), {target.bits}, {target.kind == 'int'})"
+        return f"np.{INTEGERS[kernel.dtype]}({number})"
+    if kernel.dtype in ("f32", "f64"):
+        return f"np.{'float32' if kernel.dtype == 'f32' else 'float64'}({value})"
+    single = value if real and not double else f"odd(np.float64({value}))"
+    return f"small_float({single}, {', '.join(map(repr, small_format(kernel.dtype, kernel.saturate)))})"
+
+
+def small_format(dtype: str, saturate: bool) -> tuple[int, ...]:
+    """What `small_float` has to know of a format: exponent and fraction bits, bias, codes of its special values."""
+    kind = dtypes.get(dtype)
+    numpy = kind.numpy
+    code = np.uint16 if numpy.itemsize == 2 else np.uint8
+
+    def of(x: float) -> int:
+        return int(np.array(x, np.float32).astype(numpy).view(code))
+
+    if kind.kind == "scale":
+        return (8, 0, 127, 254, 255, 255, 255, 255, 2)
+    largest = of(float(kind.max))
+    one = of(1.0)
+    fraction = _fraction_bits(numpy, code)
+    bits = kind.bits - 1 - fraction
+    bias = one >> fraction
+    inside = saturate and kind.bits <= 8
+    sign = 1 << (kind.bits - 1)
+    over = (largest, largest | sign) if inside else (of(np.inf), of(-np.inf))
+    zero_sign = 0 if of(-0.0) == 0 else 1
+    return (bits, fraction, bias, largest, *over, of(np.nan), of(-np.nan), zero_sign)
+
+
+def _fraction_bits(numpy: Any, code: Any) -> int:
+    one, two = (int(np.array(x, np.float32).astype(numpy).view(code)) for x in (1.0, 2.0))
+    return (two - one).bit_length() - 1
+
+
+@intrinsic
+def _word(typingctx, x):
+    """The bits of a float32."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], cgutils.int32_t)
+
+    return types.uint32(types.float32), codegen
+
+
+@intrinsic
+def _single(typingctx, i):
+    """The float32 with these bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(types.float32))
+
+    return types.float32(types.uint32), codegen
+
+
+@_scalar
+def toward_zero(x):
+    """Toward zero as s64; -2**63 for what it does not hold."""
+    if x >= -9223372036854775808.0 and x < 9223372036854775808.0:
+        return np.int64(x)
+    return np.int64(-9223372036854775808)
+
+
+@_scalar
+def toward_zero32(x):
+    """Toward zero as s32; -2**31 for what it does not hold."""
+    if x > -2147483649.0 and x < 2147483648.0:
+        return np.int32(x)
+    return np.int32(-2147483648)
+
+
+@_scalar
+def low_bits(x, bits, signed):
+    """The low bits of an integer, as a code of so many bits."""
+    code = x & ((1 << bits) - 1)
+    return code - (1 << bits) if signed and code >= (1 << (bits - 1)) else code
+
+
+@_scalar
+def odd(x):
+    """float64 to float32, rounded to odd."""
+    y = np.float32(x)
+    if not (np.isfinite(x)) or np.float64(y) == x:
+        return y
+    i = np.int64(_word(y))
+    if abs(np.float64(y)) > abs(x):
+        i -= 1
+    return _single(np.uint32(i | 1))
+
+
+@_scalar
+def small_float(x, exponent_bits, fraction_bits, bias, largest, over, under, nan, negative_nan, signed_zero):
+    """The code of x in a small format: to the nearest, ties to even.
+
+    over, under   codes for what is above the largest finite value, and below its negative
+    signed_zero   1: the format has a negative zero; 0: it has none; 2: a power of two without sign, rounded half up
+    """
+    i = np.int64(_word(np.float32(x)))
+    negative = i >> 31
+    m = i & 0x7FFFFFFF
+    if m > 0x7F800000:
+        return negative_nan if negative else nan
+    if signed_zero == 2:
+        if negative or m == 0 or m == 0x7F800000:
+            return nan
+        if m < 0x00800000:
+            return np.int64(1 if m > 0x00400000 else 0)
+        code = (m + 0x00400000) >> 23
+        return nan if code > largest else code
+    exponent = (m >> 23) - 127
+    full = m & 0x7FFFFF
+    if m >> 23:
+        full |= 0x800000
+    else:
+        exponent = np.int64(-126)
+    drop = 23 - fraction_bits
+    subnormal = exponent < 1 - bias
+    if subnormal:
+        drop += 1 - bias - exponent
+    if drop > 25:
+        drop = np.int64(25)
+    kept = full >> drop
+    rest = full & ((1 << drop) - 1)
+    half = (1 << drop) >> 1
+    if rest > half or (rest == half and drop > 0 and kept & 1):
+        kept += 1
+    code = kept if subnormal or not (m >> 23) else ((exponent + bias) << fraction_bits) + kept - (1 << fraction_bits)
+    if code > largest or m == 0x7F800000:
+        return under if negative else over
+    if negative and (code or signed_zero):
+        code |= 1 << (exponent_bits + fraction_bits)
+    return code
