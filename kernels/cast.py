@@ -15,6 +15,7 @@ from .indexing import index_space, spec, whole
 
 NATIVE = ("bool", "u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64")
 CODES = ("u4", "s4", "u2", "s2")  # written one code an element, in u8 or s8
+BYTES = ("u4b", "s4b", "u2b", "s2b")
 SMALL = tuple(d.name for d in dtypes.DTYPES.values() if d.kind in ("float", "scale") and d.name not in ("f32", "f64"))
 
 
@@ -35,8 +36,8 @@ class Cast:
     saturate: bool = True
 
     def __post_init__(self) -> None:
-        checks.one_of("cast", "source", self.source, (*NATIVE, *SMALL))
-        checks.one_of("cast", "dtype", self.dtype, (*NATIVE, *SMALL, *CODES))
+        checks.one_of("cast", "source", self.source, (*NATIVE, *SMALL, *BYTES))
+        checks.one_of("cast", "dtype", self.dtype, (*NATIVE, *SMALL, *CODES, *BYTES))
 
     @property
     def name(self) -> str:

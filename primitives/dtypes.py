@@ -2,7 +2,8 @@
 
 Names say kind and bits: u8 s8 f32, and f8e4m3fn for the small floats, spelled as in ml_dtypes without "float" and
 underscores. Integers of 2 and 4 bits are stored packed: the first element in the lowest bits of the first byte, each
-row (the innermost axis) padded to whole bytes. Every other type is stored one element to `itemsize` bytes.
+row (the innermost axis) padded to whole bytes. Every other type is stored one element to `itemsize` bytes: s4b and its
+like are those integers in a byte each, as ml_dtypes' arrays hold them.
 """
 
 import difflib
@@ -102,6 +103,11 @@ def _plain(name: str, kind: Kind, numpy_type: Any) -> DType:
     return DType(name, int(floats.bits), kind, numpy, numpy, float(floats.min), float(floats.max))
 
 
+def _in_bytes(name: str, kind: Kind, bits: int, numpy_type: Any) -> DType:
+    packed = _packed(name, kind, bits)
+    return DType(name, bits, kind, np.dtype(numpy_type), packed.code, packed.min, packed.max)
+
+
 def _packed(name: str, kind: Kind, bits: int) -> DType:
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "int" else (0, (1 << bits) - 1)
     code = np.dtype(np.int8 if kind == "int" else np.uint8)
@@ -140,6 +146,10 @@ DTYPES: Mapping[str, DType] = MappingProxyType(
             _plain("bf16", "float", ml_dtypes.bfloat16),
             _plain("f32", "float", np.float32),
             _plain("f64", "float", np.float64),
+            _in_bytes("u2b", "uint", 2, ml_dtypes.uint2),
+            _in_bytes("s2b", "int", 2, ml_dtypes.int2),
+            _in_bytes("u4b", "uint", 4, ml_dtypes.uint4),
+            _in_bytes("s4b", "int", 4, ml_dtypes.int4),
         )
     }
 )

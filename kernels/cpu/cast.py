@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...primitives import dtypes
-from ..cast import Cast
+from ..cast import BYTES, Cast
 from ..factory import register
 from ..forge import Native
 from ..indexing import whole
@@ -29,6 +29,8 @@ def build(kernel: Cast) -> Native:
     )
     real = kernel.source in (*WIDEN, "f64") or table
     value = "{values}[{x}]" if table else "{x}"
+    if kernel.source in BYTES:
+        value = f"low_bits(np.int64({{x}}), {dtypes.get(kernel.source).bits}, {kernel.source[0] == 's'})"
     home = f"from {__package__}.cast import low_bits, odd, small_float, toward_zero, toward_zero32"
     element = Element(
         kernel.rank,
@@ -49,7 +51,7 @@ def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
         if kernel.dtype == "s32" and real:
             return f"toward_zero32(np.float64({value}))"
         number = f"toward_zero(np.float64({value}))" if real else value
-        if target.packed:
+        if target.packed or kernel.dtype in BYTES:
             return f"low_bits(np.int64({number}), {target.bits}, {target.kind == 'int'})"
         return f"np.{INTEGERS[kernel.dtype]}({number})"
     if kernel.dtype in ("f32", "f64"):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ...primitives import dtypes
 
-BITS = {"u4": 4, "s4": 4, "u2": 2, "s2": 2}
+BITS = {"u4": 4, "s4": 4, "u2": 2, "s2": 2, "u4b": 4, "s4b": 4, "u2b": 2, "s2b": 2}
 
 
 def cast(x: NDArray[Any], dtype: str, saturate: bool = True) -> NDArray[Any]:
@@ -35,13 +35,13 @@ def cast(x: NDArray[Any], dtype: str, saturate: bool = True) -> NDArray[Any]:
                 codes = low.astype(np.int64)
                 if dtype[0] == "s":
                     codes = np.where(codes >= 1 << (BITS[dtype] - 1), codes - (1 << BITS[dtype]), codes)
-                return codes.astype(kind.code)
+                return codes.astype(kind.code).astype(kind.numpy if not kind.packed else kind.code)
             return whole.astype(kind.numpy)
         return _real(x, kind, saturate)
 
 
 def _is_real(x: NDArray[Any]) -> bool:
-    return x.dtype.kind in "fV"
+    return x.dtype.kind == "f" or (x.dtype.kind == "V" and "int" not in x.dtype.name)
 
 
 def _whole(x: NDArray[Any]) -> NDArray[Any]:

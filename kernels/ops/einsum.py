@@ -1,0 +1,95 @@
+"""Sums of products in Einstein's notation, by transposes and matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...primitives import sizes
+from ...primitives.errors import ArgumentError, ShapeMismatch
+from ...primitives.pipeline import Value
+from .gemm import gemm
+from .given import Operand, pipeline_of, value_of
+from .moving import reshape, transpose
+from .reduce import reduce
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def einsum(equation: str, *values: Operand) -> Value:
+    """The sum over all letters that the result does not have of the product of the operands: "bij,bjk->bik".
+
+    values  f32, f16 or bf16 (products of two: also what gemm takes); one letter an axis, an ellipsis for broadcast ones
+    """
+    pipe = pipeline_of("einsum", *values)
+    operands = [value_of(pipe, v, "einsum", f"operand {n}") for n, v in enumerate(values)]
+    terms, result = _parsed(equation.replace(" ", ""), operands)
+    extent: dict[str, Any] = {}
+    for term, value in zip(terms, operands, strict=True):
+        if len(set(term)) != len(term):
+            raise ArgumentError(f"einsum {equation!r}: a letter twice in one operand (a diagonal); once each works")
+        for letter, n in zip(term, value.shape, strict=True):
+            if extent.setdefault(letter, n) != n:
+                raise ShapeMismatch(f"einsum {equation!r}: {letter} is {extent[letter]} and {n}")
+    missing = [letter for letter in result if letter not in extent]
+    if missing:
+        raise ArgumentError(f"einsum {equation!r}: the result has {', '.join(missing)}, which no operand has")
+    found, term = operands[0], terms[0]
+    for n in range(1, len(operands)):
+        later = set(result).union(*terms[n + 1 :])
+        found, term = _product(found, term, operands[n], terms[n], later, extent)
+    found, term = _summed(found, term, set(result))
+    return transpose(found, [term.index(letter) for letter in result]) if term != result else found
+
+
+def _parsed(equation: str, operands: list[Value]) -> tuple[list[str], str]:
+    given, arrow, result = equation.partition("->")
+    terms = given.split(",")
+    if len(terms) != len(operands):
+        raise ArgumentError(f"einsum {equation!r} names {len(terms)} operands; {len(operands)} are given")
+    used = set(equation)
+    spare = [letter for letter in LETTERS if letter not in used]
+    widest = 0
+    for n, (term, value) in enumerate(zip(terms, operands, strict=True)):
+        more = value.ndim - len(term.replace("...", ""))
+        if "..." in term:
+            widest = max(widest, more)
+        elif more:
+            raise ShapeMismatch(f"einsum {equation!r}: operand {n} has shape {sizes.show(value.shape)}")
+        terms[n] = term.replace("...", "".join(spare[:more][::-1]))
+    dots = "".join(spare[:widest][::-1])
+    if not arrow:
+        once = sorted(c for c in set("".join(terms)) - set(dots) if "".join(terms).count(c) == 1)
+        return terms, dots + "".join(once)
+    return terms, result.replace("...", dots)
+
+
+def _summed(value: Value, term: str, kept: set[str]) -> tuple[Value, str]:
+    gone = [d for d, letter in enumerate(term) if letter not in kept]
+    if not gone:
+        return value, term
+    return reduce("sum", value, gone), "".join(letter for letter in term if letter in kept)
+
+
+def _product(a: Value, a_term: str, b: Value, b_term: str, later: set[str], extent: dict[str, Any]) -> tuple[Value, str]:
+    """The product of two operands, summed over what nothing later has: one batched matrix product."""
+    a, a_term = _summed(a, a_term, later | set(b_term))
+    b, b_term = _summed(b, b_term, later | set(a_term))
+    shared = [c for c in a_term if c in b_term]
+    batch = [c for c in shared if c in later]
+    depth = [c for c in shared if c not in later]
+    rows = [c for c in a_term if c not in b_term]
+    columns = [c for c in b_term if c not in a_term]
+
+    def arranged(value: Value, term: str, order: list[str], shape: list[Any]) -> Value:
+        return reshape(transpose(value, [term.index(c) for c in order]), shape)
+
+    def count(group: list[str]) -> Any:
+        product: Any = 1
+        for c in group:
+            product = extent[c] * product
+        return product
+
+    left = arranged(a, a_term, [*batch, *rows, *depth], [count(batch), count(rows), count(depth)])
+    right = arranged(b, b_term, [*batch, *depth, *columns], [count(batch), count(depth), count(columns)])
+    y = gemm(left, right)
+    return reshape(y, [extent[c] for c in (*batch, *rows, *columns)]), "".join([*batch, *rows, *columns])
