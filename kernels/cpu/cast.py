@@ -51,7 +51,9 @@ def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
         if kernel.dtype == "s32" and real:
             return f"toward_zero32(np.float64({value}))"
         number = f"toward_zero(np.float64({value}))" if real else value
-        if target.packed or kernel.dtype in BYTES:
+        if kernel.dtype in BYTES:  # as ml_dtypes stores them: the other bits are 0
+            return f"low_bits(np.int64({number}), {target.bits}, False)"
+        if target.packed:
             return f"low_bits(np.int64({number}), {target.bits}, {target.kind == 'int'})"
         return f"np.{INTEGERS[kernel.dtype]}({number})"
     if kernel.dtype in ("f32", "f64"):

@@ -70,7 +70,9 @@ def _summed(value: Value, term: str, kept: set[str]) -> tuple[Value, str]:
     return reduce("sum", value, gone), "".join(letter for letter in term if letter in kept)
 
 
-def _product(a: Value, a_term: str, b: Value, b_term: str, later: set[str], extent: dict[str, Any]) -> tuple[Value, str]:
+def _product(
+    a: Value, a_term: str, b: Value, b_term: str, later: set[str], extent: dict[str, Any]
+) -> tuple[Value, str]:
     """The product of two operands, summed over what nothing later has: one batched matrix product."""
     a, a_term = _summed(a, a_term, later | set(b_term))
     b, b_term = _summed(b, b_term, later | set(a_term))

@@ -77,12 +77,14 @@ def numbers(source):
         return np.concatenate([values, ties]).astype(kind.numpy)
 
 
-@pytest.mark.parametrize("source", ["u8", "s64", "f32", "f64", "f16", "f8e4m3fn", "f4e2m1fn"])
+@pytest.mark.parametrize("source", ["u8", "s64", "f32", "f64", "f16", "f8e4m3fn", "f4e2m1fn", "s4b"])
 def test_every_target(source):
     x = numbers(source)
     pipe = tw.Pipeline("casts")
     value = pipe.input("x", source, x.shape)
-    targets = (*NATIVE, *SMALL, *CODES) if source == "f32" else ("bool", "u8", "s32", "f16", "f8e4m3fn", "s4")
+    targets = (
+        (*NATIVE, *SMALL, *CODES, "s4b", "u2b") if source == "f32" else ("bool", "u8", "s32", "f16", "f8e4m3fn", "s4")
+    )
     for target in targets:
         for saturate in (True, False) if target.startswith("f8") and source == "f32" else (True,):
             if target == source:
