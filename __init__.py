@@ -38,6 +38,7 @@ _MODULES = {
     "errors": "primitives.errors",
     "factory": "kernels.factory",
     "gguf": "frontends.gguf",
+    "onnx": "frontends.onnx",
     "ops": "kernels.ops",
     "schemes": "executors.schemes",
 }
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .executors.schemes import QuantizedTensor as QuantizedTensor
     from .executors.schemes import Scheme as Scheme
     from .frontends import gguf as gguf
+    from .frontends import onnx as onnx
     from .kernels import factory as factory
     from .kernels import ops as ops
     from .primitives import (

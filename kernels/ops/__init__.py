@@ -77,8 +77,9 @@ from .arithmetic import (
     where,
 )
 from .conv import conv, conv_transpose
+from .einsum import einsum
 from .elementwise import add, clip, lookup, map, relu
-from .gemm import gemm
+from .gemm import gemm, matmul
 from .linear import linear
 from .moving import (
     arange,
@@ -163,6 +164,7 @@ __all__ = [
     "dequantize",
     "div",
     "dynamic_quantize",
+    "einsum",
     "elu",
     "equal",
     "erf",
@@ -199,6 +201,7 @@ __all__ = [
     "log_softmax",
     "lookup",
     "map",
+    "matmul",
     "max_pool",
     "maximum",
     "minimum",

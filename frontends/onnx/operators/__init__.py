@@ -1,0 +1,10 @@
+"""Translators, one file a family. Importing this enters them all into scope.TABLE."""
+
+from . import control as control
+from . import conv as conv
+from . import elementwise as elementwise
+from . import linear as linear
+from . import microsoft as microsoft
+from . import moving as moving
+from . import quantize as quantize
+from . import reduce as reduce

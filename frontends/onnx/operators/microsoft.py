@@ -1,0 +1,268 @@
+"""Operators of the domain com.microsoft, which ONNX Runtime's quantizers and optimizers write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....kernels import ops
+from ....kernels.linear import CodeFormat, Linear
+from ....primitives import dtypes
+from ....primitives.pipeline import Value
+from ..node import Coded, Node
+from ..scope import TABLE, operator, widened
+from . import elementwise, linear, tables
+from .linear import flat, flat_or_zero
+from .quantize import to_codes
+
+DOMAIN = "com.microsoft"
+
+
+def coded(node: Node, first: int) -> Coded:
+    """Three operands in a row: codes, scale, zero point."""
+    return Coded(node.operand(first), flat(node.operand(first + 1)), _flat(node.operand(first + 2)), 0, 0)
+
+
+def _flat(operand: Any) -> Any:
+    return None if operand is None else flat(operand)
+
+
+def codes_of(node: Node, real: Any, first: int, like: Any) -> Any:
+    """The codes of a result, with scale and zero point from operand `first` on; their type is that of `like`."""
+    zero = _flat(node.operand(first + 1))
+    kind = zero.dtype if zero is not None else like.dtype
+    return to_codes(node.scope, real, flat(node.operand(first)), zero, dtypes.get(kind).name)
+
+
+def _binary(name: str, op: str) -> None:
+    @operator(name, domain=DOMAIN)
+    def translate(node: Node) -> Any:
+        a, b = coded(node, 0), coded(node, 3)
+        real = TABLE["", op](node.on(node.scope, [a, b]))
+        return codes_of(node, real, 6, a.codes)
+
+
+_binary("QLinearAdd", "Add")
+_binary("QLinearMul", "Mul")
+
+
+def _unary(name: str, op: str) -> None:
+    @operator(name, domain=DOMAIN)
+    def translate(node: Node) -> Any:
+        x = coded(node, 0)
+        return codes_of(node, TABLE["", op](node.on(node.scope, [x])), 3, x.codes)
+
+
+_unary("QLinearSigmoid", "Sigmoid")
+_unary("QLinearLeakyRelu", "LeakyRelu")
+_unary("QLinearAveragePool", "AveragePool")
+
+
+@operator("QLinearSoftmax", domain=DOMAIN)
+def softmax(node: Node) -> Any:
+    x = coded(node, 0)
+    real = TABLE["", "Softmax"](node.on(node.scope, [x], version=node.attr("opset")))
+    return codes_of(node, real, 3, x.codes)
+
+
+@operator("QLinearGlobalAveragePool", domain=DOMAIN)
+def global_average(node: Node) -> Any:
+    x = coded(node, 0)
+    value = node.scope.value(x)
+    last = bool(node.attr("channels_last", 0))
+    axes = [d for d in range(value.ndim) if d not in (0, value.ndim - 1 if last else 1)]
+    return codes_of(node, ops.reduce("mean", value, axes, True), 3, x.codes)
+
+
+@operator("QLinearConcat", domain=DOMAIN)
+def concat(node: Node) -> Any:
+    """Operands with the result's own parameters are taken as they are; others go through a table."""
+    like = node.operand(2)
+    parts = []
+    for first in range(2, len(node), 3):
+        x = coded(node, first)
+        zero = _flat(node.operand(1))
+        parts.append(to_codes(node.scope, x, flat(node.operand(0)), zero, dtypes.get(like.dtype).name))
+    return ops.concat([node.scope.value(p) for p in parts], node.attr("axis"))
+
+
+@operator("QGemm", domain=DOMAIN)
+def qgemm(node: Node) -> Any:
+    a, b = node.operand(0), node.operand(3)
+    a = linear.transposed(node, a) if node.attr("transA", 0) else a
+    b = linear.transposed(node, b) if node.attr("transB", 0) else b
+    acc = ops.gemm(
+        node.scope.value(a), node.scope.value(b), flat_or_zero(node.operand(2)), flat_or_zero(node.operand(5))
+    )
+    if node.has(6):
+        acc = ops.add(acc, node.value(6))
+    scale = np.float32(node.attr("alpha", 1.0)) * flat(node.known(1)) * flat(node.known(4))
+    if not node.has(7):
+        return linear.real_of(acc, np.asarray(scale, np.float32))
+    return linear.requantized(node, acc, np.float32(scale), np.float32(1), flat(node.known(7)), node.operand(8))
+
+
+@operator("MatMulIntegerToFloat", domain=DOMAIN)
+def integer_to_float(node: Node) -> Any:
+    acc = ops.matmul(node.value(0), node.value(1), flat_or_zero(node.operand(4)), flat_or_zero(node.operand(5)))
+    return scaled(node, acc, node.operand(2), node.operand(3), node.optional(6))
+
+
+def scaled(node: Node, acc: Value, a_scale: Any, b_scale: Any, bias: Value | None) -> Value:
+    """acc * (a_scale * b_scale) + bias; the scale of b is one, or one a column."""
+    a_scale, b_scale = flat(a_scale), flat(b_scale)
+    if isinstance(a_scale, np.ndarray) and isinstance(b_scale, np.ndarray):
+        y = linear.real_of(acc, a_scale * b_scale)
+    else:
+        factor = ops.mul(node.scope.value(a_scale), node.scope.value(b_scale))
+        y = ops.mul(ops.cast(acc, "f32"), factor)
+    return y if bias is None else ops.add(y, bias)
+
+
+@operator("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_matmul(node: Node) -> Any:
+    codes, scale, zero = ops.dynamic_quantize(node.value(0))
+    acc = ops.matmul(codes, node.value(1), zero, flat_or_zero(node.operand(3)))
+    return scaled(node, acc, scale, node.operand(2), node.optional(4))
+
+
+@operator("MatMulNBits", domain=DOMAIN)
+def matmul_nbits(node: Node) -> Any:
+    """Weights of 2, 4 or 8 bits in blocks along K: multiplied in float32, the weights decoded as they are packed."""
+    rows, depth = node.attr("N"), node.attr("K")
+    bits, block = node.attr("bits", 4), node.attr("block_size")
+    if node.has(4):
+        raise node.unsupported("g_idx, which permutes the depth; weights in order work")
+    blocks = -(-depth // block)
+    codes = np.asarray(node.known(1)).reshape(rows, blocks, -1)
+    per = 8 // bits
+    spread = np.stack([(codes >> (bits * n)) & ((1 << bits) - 1) for n in range(per)], -1).astype(np.uint8)
+    spread = spread.reshape(rows, -1)[:, :depth]
+    scale = np.asarray(node.known(2), np.float32).reshape(rows, blocks)
+    given = node.known(3, None)
+    if given is None:
+        zero = np.full((rows, blocks), 1 << (bits - 1), np.int32)
+    elif given.dtype == np.uint8:
+        packed = given.reshape(rows, -1)
+        zero = np.stack([(packed >> (bits * n)) & ((1 << bits) - 1) for n in range(per)], -1)
+        zero = zero.reshape(rows, -1)[:, :blocks].astype(np.int32)
+    else:
+        real = np.asarray(given, np.float32).reshape(rows, blocks)
+        zero = real.astype(np.int32)
+        if (zero != real).any():
+            raise node.unsupported("zero points that are no integers; whole ones work")
+    form = CodeFormat(bits=bits, signed=False, packing="bytes", block=(1, block), kind="affine", zero_point=True)
+    x = node.value(0)
+    y = linear_step(x, form, np.ascontiguousarray(spread), scale, zero)
+    return ops.add(y, node.value(5)) if node.has(5) else y
+
+
+def linear_step(x: Value, form: CodeFormat, codes: Any, scale: Any, zero: Any) -> Value:
+    batch = x.ndim - 2
+    kernel = Linear(form, int(codes.shape[1]), compute="f32", x_dtype=str(x.dtype), batch=batch)
+    y = x.pipeline.add(kernel, x=x, codes=codes, scale=scale, zero_point=zero)
+    assert isinstance(y, Value)
+    return y
+
+
+@operator("GatherBlockQuantized", domain=DOMAIN)
+def gather_blocks(node: Node) -> Any:
+    data = node.operand(0)
+    axis, block = node.attr("quantize_axis", 1), node.attr("block_size", 128)
+    bits = node.attr("bits", 4)
+    if isinstance(data, np.ndarray) and data.dtype == np.uint8 and bits < 8:
+        per = 8 // bits
+        data = np.stack([(data >> (bits * n)) & ((1 << bits) - 1) for n in range(per)], -1).reshape(
+            *data.shape[:-1], -1
+        )
+    zero = node.operand(3)
+    if zero is None and isinstance(data, np.ndarray) and data.dtype == np.uint8:
+        zero = np.full(np.shape(node.operand(2)), 1 << (bits - 1), np.uint8)
+    real = Coded(
+        widened(data) if isinstance(data, np.ndarray) else data, node.operand(2), zero, axis % len(data.shape), block
+    )
+    return ops.gather(node.scope.value(real), node.value(1), node.attr("gather_axis", 0))
+
+
+@operator("FusedMatMul", domain=DOMAIN)
+def fused_matmul(node: Node) -> Any:
+    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
+        raise node.unsupported("transposed batches; transA and transB work")
+    a, b = node.operand(0), node.operand(1)
+    a = linear.transposed(node, a) if node.attr("transA", 0) else a
+    b = linear.transposed(node, b) if node.attr("transB", 0) else b
+    y = linear.matmul(node.on(node.scope, [a, b]))
+    alpha = node.attr("alpha", 1.0)
+    return y if alpha == 1.0 else ops.mul(y, np.float32(alpha))
+
+
+@operator("FusedConv", domain=DOMAIN)
+def fused_conv(node: Node) -> Any:
+    y = TABLE["", "Conv"](node.on(node.scope, [node.operand(n) for n in range(3)]))
+    if node.has(3):
+        y = ops.add(y, node.value(3))
+    name, numbers = node.attr("activation", ""), node.attr("activation_params", [])
+    return activated(node, y, name, numbers) if name else y
+
+
+def activated(node: Node, y: Any, name: str, numbers: Any) -> Any:
+    y = node.scope.value(y)
+    if name == "Clip":
+        return ops.clip(y, np.float32(numbers[0]), np.float32(numbers[1]))
+    if name == "LeakyRelu":
+        return ops.leaky_relu(y, np.float32(numbers[0]))
+    if name == "HardSigmoid":
+        return ops.hard_sigmoid(y, alpha=np.float32(numbers[0]), beta=np.float32(numbers[1]))
+    if name not in elementwise.UNARY:
+        raise node.unsupported(f"activation {name!r}")
+    return elementwise.UNARY[name](y)
+
+
+@operator("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=DOMAIN)
+def gelus(node: Node) -> Any:
+    def translate(node: Node) -> Any:
+        x = node.value(0)
+        if node.has(1):
+            x = ops.add(x, node.value(1))
+        if node.op == "QuickGelu":
+            return ops.swish(x, alpha=np.float32(node.attr("alpha", 1.702)))
+        return ops.gelu_tanh(x) if node.op == "FastGelu" else ops.gelu(x)
+
+    return tables.apply(node, translate)
+
+
+@operator("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_layer_norm(node: Node) -> Any:
+    simple = node.op == "SkipSimplifiedLayerNormalization"
+    total = ops.add(node.value(0), node.value(1))
+    bias = 3 if simple else 4
+    if node.has(bias):
+        total = ops.add(total, node.value(bias))
+    epsilon = node.attr("epsilon", 1e-12 if not simple else 1e-5)
+    if simple:
+        y = ops.rms_norm(total, node.value(2), None, -1, epsilon)
+    else:
+        y = ops.layer_norm(total, node.value(2), node.optional(3), -1, epsilon)
+    return [y, None, None, total]
+
+
+@operator("EmbedLayerNormalization", domain=DOMAIN)
+def embed_layer_norm(node: Node) -> Any:
+    words = ops.gather(node.value(2), node.value(0), 0)
+    length = words.shape[1]
+    positions = node.operand(8)
+    if positions is not None:
+        place = ops.gather(node.value(3), node.value(8), 0)
+    elif isinstance(length, int):
+        place = ops.slice(node.value(3), [0], [length], [0])
+    else:
+        place = ops.gather(node.value(3), ops.arange(node.value(0), length), 0)
+    total = ops.add(words, place)
+    if node.has(4):
+        total = ops.add(total, ops.gather(node.value(4), node.value(1), 0))
+    y = ops.layer_norm(total, node.value(5), node.value(6), -1, node.attr("epsilon", 1e-12))
+    mask = None
+    if node.has(7):
+        mask = ops.reduce("sum", node.value(7), [1], False)
+    return [y, mask, total]

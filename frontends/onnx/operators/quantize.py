@@ -1,0 +1,120 @@
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+
+A DequantizeLinear is only a promise (`Coded`) until something needs the real numbers: an integer operator takes the
+codes instead, and a QuantizeLinear with the same parameters gives them back, which is exact: (code - zero_point) *
+scale / scale is within an ulp of an integer that float32 holds, so it rounds to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....kernels import ops
+from ....primitives import dtypes
+from ....primitives.pipeline import Value
+from ..node import Coded, Node
+from ..scope import Scope, operator, spread, widened
+from ..tensors import element_type
+from . import tables
+
+INTEGER_CODES = ("u8", "s8", "u16", "s16")
+
+
+def _code_type(node: Node, zero_point: Any) -> str:
+    if zero_point is not None:
+        dtype = zero_point.dtype
+        return dtypes.get(dtype).name if not isinstance(zero_point, Value) else str(dtype)
+    asked = node.attr("output_dtype", 0)
+    return dtypes.get(element_type(asked, node.label)).name if asked else "u8"
+
+
+def same_numbers(a: Any, b: Any) -> bool:
+    """Whether two operands are one value or equal constants."""
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    return False
+
+
+def _zero_point(given: Any) -> Any:
+    if given is None or isinstance(given, Value):
+        return 0 if given is None else given
+    return widened(given)
+
+
+@operator("QuantizeLinear")
+def quantize_linear(node: Node) -> Any:
+    zero_point = node.operand(2)
+    dtype = _code_type(node, zero_point)
+    place = (node.attr("axis", 1), node.attr("block_size", 0))
+    return to_codes(
+        node.scope, node.operand(0), node.operand(1), zero_point, dtype, *place, bool(node.attr("saturate", 1))
+    )
+
+
+def to_codes(
+    scope: Scope, x: Any, scale: Any, zero_point: Any, dtype: str, axis: int = 1, block: int = 0, saturate: bool = True
+) -> Any:
+    """The codes of an operand: those that it already has, a table over other codes, or a quantize step."""
+    if isinstance(x, Coded) and dtype in INTEGER_CODES and _type_of(x.codes) == dtype:
+        zero = zero_point if zero_point is not None else np.zeros((), dtypes.get(dtype).numpy)
+        other = x.zero_point if x.zero_point is not None else np.zeros((), dtypes.get(dtype).numpy)
+        layout = x.per_tensor or (x.axis == axis % max(1, len(x.shape)) and x.block == block)
+        if layout and same_numbers(x.scale, scale) and same_numbers(other, zero):
+            return x.codes
+    table = tables.as_table(scope, x) if dtype in ("u8", "s8") and not block and _constant(scale, zero_point) else None
+    if table is not None:
+        found = tables.quantized(
+            scope, table, lambda inner, v: ops.quantize(v, scale.reshape(()), _scalar(zero_point), dtype=dtype)
+        )
+        if found is not None:
+            return found
+    value = scope.value(scope.settle(x))
+    if dtypes.get(dtype).kind == "float":
+        return _small_float(value, scale, dtype, axis, block, saturate)
+    if str(value.dtype) == "s32":
+        value = ops.cast(value, "f32")
+    return ops.quantize(value, scale, _zero_point(zero_point), dtype=dtype, **_layout(scale, axis, block))
+
+
+def _small_float(value: Value, scale: Any, dtype: str, axis: int, block: int, saturate: bool) -> Value:
+    """x / scale in a small float type."""
+    return ops.cast(ops.div(value, spread(scale, value.shape, axis, block)), dtype, saturate)
+
+
+def _constant(scale: Any, zero_point: Any) -> bool:
+    """Whether scale and zero point are one constant each."""
+    return all(x is None or (isinstance(x, np.ndarray) and x.size == 1) for x in (scale, zero_point))
+
+
+def _scalar(zero_point: Any) -> Any:
+    return 0 if zero_point is None else zero_point.reshape(())
+
+
+def _layout(scale: Any, axis: int, block: int) -> dict[str, Any]:
+    if not len(scale.shape):
+        return {}
+    return {"axis": axis, "block": block} if block else {"axis": axis}
+
+
+def _type_of(x: Any) -> str:
+    return str(x.dtype) if isinstance(x, Value) else dtypes.get(x.dtype).name
+
+
+@operator("DequantizeLinear")
+def dequantize_linear(node: Node) -> Any:
+    x, scale, zero_point = node.operand(0), node.operand(1), node.operand(2)
+    rank = len(x.shape)
+    axis = node.attr("axis", 1)
+    real = _type_of(scale)
+    asked = node.attr("output_dtype", 0)
+    real = dtypes.get(element_type(asked, node.label)).name if asked else real
+    return Coded(x, scale, zero_point, axis % rank if rank else 0, node.attr("block_size", 0), real)
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Node) -> Any:
+    return ops.dynamic_quantize(node.value(0))
