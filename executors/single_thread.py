@@ -61,7 +61,8 @@ class SingleThreadExecutor:
         self, pipe: Pipeline, inputs: Mapping[str, Any] | None = None, out: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
-        return self.compile(pipe).run(inputs, out=out)
+        given = doors.as_mapping({} if inputs is None else inputs, "inputs")
+        return self.compile(pipe.for_inputs(given)).run(inputs, out=out)
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class TilingExecutor:
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
         given = doors.as_mapping({} if inputs is None else inputs, "inputs")
+        pipe = pipe.for_inputs(given)
         shapes = {name: x.shape for name, x in given.items() if isinstance(x, np.ndarray)}
         return TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes)).run(inputs, out=out)
 

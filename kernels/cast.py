@@ -27,6 +27,7 @@ class Cast:
     source    type of x
     dtype     of the result: any, and u4 s4 u2 s2, whose codes are written one an element
     rank      of the data
+    scale_rounding  of e8m0fnu, powers of two: half_up (as ml_dtypes), up or down
     saturate  what a small float cannot hold becomes its largest finite value (else infinity or NaN, as its format says)
     """
 
@@ -34,9 +35,11 @@ class Cast:
     dtype: str = "s32"
     rank: int = 2
     saturate: bool = True
+    scale_rounding: str = "half_up"
 
     def __post_init__(self) -> None:
         checks.one_of("cast", "source", self.source, (*NATIVE, *SMALL, *BYTES))
+        checks.one_of("cast", "scale_rounding", self.scale_rounding, ("half_up", "up", "down"))
         checks.one_of("cast", "dtype", self.dtype, (*NATIVE, *SMALL, *CODES, *BYTES))
 
     @property

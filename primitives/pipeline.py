@@ -324,6 +324,10 @@ class Pipeline:
             for s in (b if v in a.outputs.values() else a,)
         )
 
+    def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
+        """The pipeline that runs on these inputs: this one. One whose shape depends on values gives another."""
+        return self
+
     def validate(self) -> None:
         """Raise PipelineError for what can only be seen when it is finished: no output, or a value never written."""
         if (

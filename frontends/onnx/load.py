@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...kernels import ops
-from ...primitives.errors import ArgumentError
+from ...primitives.errors import ArgumentError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from . import operators as operators
-from .reading import read
+from .node import NeedsValues
+from .reading import Model, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
 
 
@@ -22,38 +25,97 @@ class Loaded:
     values: Mapping[str, Value]
 
 
-def load(source: Any, shapes: Mapping[str, Iterable[Any]] | None = None) -> Pipeline:
+class Deferred(Pipeline):
+    """A pipeline whose structure depends on the values of some inputs: each run has the one for its values.
+
+    needs   names of those inputs
+    """
+
+    def __init__(self, model: Model, shapes: Mapping[str, Iterable[Any]], needs: tuple[str, ...], reason: str) -> None:
+        super().__init__(model.proto.graph.name or "onnx")
+        self.needs, self._model, self._shapes, self._reason = needs, model, shapes, reason
+        self._known: dict[tuple[Any, ...], Pipeline] = {}
+        for v in _inputs(model):
+            where = f"input {v.name!r}"
+            self.input(v.name, stored(declared_type(v, where)), declared_shape(v, shapes.get(v.name), where))
+
+    def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
+        """The pipeline for the values that the inputs have; made once for each set of values."""
+        given = {name: np.asarray(inputs[name]) for name in self.needs if name in inputs}
+        key = tuple((name, x.shape, x.tobytes()) for name, x in given.items())
+        while key not in self._known:
+            try:
+                self._known[key] = _translated(self._model, self._shapes, given).pipeline
+            except NeedsValues as more:
+                missing = [name for name in more.inputs if name not in given]
+                if not missing or not all(name in inputs for name in missing):
+                    raise Unsupported(str(more)) from None
+                self.needs = (*self.needs, *missing)
+                return self.for_inputs(inputs)
+        return self._known[key]
+
+    def validate(self) -> None:
+        raise Unsupported(
+            f"{self._reason}: the values of {', '.join(self.needs)} decide what is computed; run it with an executor's "
+            f"run(pipe, inputs), or load it with values={{{self.needs[0]!r}: array}}"
+        )
+
+
+def load(
+    source: Any, shapes: Mapping[str, Iterable[Any]] | None = None, values: Mapping[str, Any] | None = None
+) -> Pipeline:
     """Return the pipeline of an ONNX model.
 
     source   a path, the bytes of a model, or a ModelProto
     shapes   {input: shape}, sizes or names, in place of what the file says: fixes sizes that a file leaves open
+    values   {input: array}: inputs that are constants from now on, though runs still take them
 
     Inputs and outputs keep their names, types and shapes; a size that the file names stays a run-time size.
     DequantizeLinear, an integer operator and QuantizeLinear become one integer kernel where that gives the same codes.
+    Where the values of an input decide the structure (axes, sizes, a condition), `executor.run` makes the pipeline for
+    the values it is given; `compile` needs them here, as `values`.
     Raises FileFormatError for what is no ONNX model or contradicts itself, Unsupported for what is not read (operator,
     type, run-time shape), naming the node; ArgumentError for a file or an input that is not there.
     """
-    return load_with_values(source, shapes).pipeline
+    model = read(source)
+    shapes = dict(shapes or {})
+    given = {name: np.asarray(array) for name, array in (values or {}).items()}
+    for what, names in (("shapes", shapes), ("values", given)):
+        for name in names:
+            if name not in (known := [v.name for v in _inputs(model)]):
+                raise ArgumentError(f"{what}= names {name!r}, which is no input; there is {', '.join(known) or 'none'}")
+    try:
+        return _translated(model, shapes, given).pipeline
+    except NeedsValues as needed:
+        if not needed.inputs or set(needed.inputs) <= given.keys():
+            raise Unsupported(str(needed)) from None
+        return Deferred(model, shapes, (*given, *needed.inputs), str(needed))
 
 
 def load_with_values(source: Any, shapes: Mapping[str, Iterable[Any]] | None = None) -> Loaded:
     """The pipeline of a model, and what each of its tensors became: for comparing layer by layer."""
-    model = read(source)
+    try:
+        return _translated(read(source), dict(shapes or {}), {})
+    except NeedsValues as needed:
+        raise Unsupported(str(needed)) from None
+
+
+def _inputs(model: Model) -> list[Any]:
+    """The inputs that no initializer gives."""
+    initialized = {t.name for t in model.proto.graph.initializer}
+    return [v for v in model.proto.graph.input if v.name not in initialized]
+
+
+def _translated(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any]) -> Loaded:
     graph = model.proto.graph
     pipe = Pipeline(graph.name or "onnx")
     scope = Scope(model, pipe)
     scope.enter_initializers(graph)
-    inputs = [v for v in graph.input if v.name not in scope.names]
-    shapes = dict(shapes or {})
-    for name in shapes:
-        if name not in {v.name for v in inputs}:
-            raise ArgumentError(
-                f"shapes= names {name!r}, which is no input; there is {', '.join(v.name for v in inputs) or 'none'}"
-            )
-    for v in inputs:
+    for v in _inputs(model):
         where = f"input {v.name!r}"
-        dtype = stored(declared_type(v, where))
-        scope.names[v.name] = pipe.input(v.name, dtype, declared_shape(v, shapes.get(v.name), where))
+        shape = given[v.name].shape if v.name in given else shapes.get(v.name)
+        value = pipe.input(v.name, stored(declared_type(v, where)), declared_shape(v, shape, where))
+        scope.names[v.name] = given.get(v.name, value)
     scope.translate(graph.node, model.name)
     for v in graph.output:
         pipe.output(v.name, _result(scope, v))

@@ -89,6 +89,14 @@ class Tabled:
 Operand = Any  # ndarray, Sizes, Coded, Value, or None where an optional operand is left out
 
 
+class NeedsValues(Exception):
+    """What a translator asks for is known only at run time: the values of inputs decide the pipeline's structure."""
+
+    def __init__(self, where: str, inputs: tuple[str, ...]) -> None:
+        super().__init__(f"{where} is known only at run time; a constant works")
+        self.inputs = inputs
+
+
 class Node:
     """A node with its operands; what a translator asks of it, and how it refuses."""
 
@@ -153,7 +161,8 @@ class Node:
         found = self.scope.settle(found)
         if isinstance(found, np.ndarray):
             return found
-        raise self.unsupported(f"operand {n} ({self.proto.input[n]!r}) is known only at run time; a constant works")
+        where = f"{self.label}: operand {n} ({self.proto.input[n]!r})"
+        raise NeedsValues(where, self.scope.inputs_of(found))
 
     def is_known(self, n: int) -> bool:
         return isinstance(self.scope.settle(self.operand(n)), np.ndarray)

@@ -90,6 +90,22 @@ class Scope:
             )
         return self.constant(operand)
 
+    def inputs_of(self, operand: Any) -> tuple[str, ...]:
+        """The inputs of the pipeline whose values an operand is computed from."""
+        found: dict[str, None] = {}
+        left = [operand, *(getattr(operand, n, None) for n in ("codes", "scale", "zero_point"))]
+        seen: set[int] = set()
+        while left:
+            value = left.pop()
+            if not isinstance(value, Value) or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if value.kind == "input":
+                found[value.name] = None
+            if value.producer is not None:
+                left += value.producer[0].inputs.values()
+        return tuple(found)
+
     def constant(self, array: Array) -> Value:
         """A constant of the pipeline; the same array is entered once. Codes of less than 8 bits are widened."""
         kept = self._constants.get(id(array))
@@ -195,7 +211,8 @@ class Scope:
                 return expanded
             raise Unsupported(f"{node.label}: operator set {domain or 'ai.onnx'} {node.version} has no {node.op} here")
         given = [x for x in operands if x is not None]
-        if given and all(isinstance(x, np.ndarray) for x in given) and not node.has_graphs:
+        promised = node.op == "DequantizeLinear"  # stays a promise of its codes, which an integer operator may take
+        if given and all(isinstance(x, np.ndarray) for x in given) and not node.has_graphs and not promised:
             if sum(x.size for x in given) <= LARGEST_FOLD:
                 return self.evaluate(lambda scope: translate(Node(scope, node.proto, node.version, node.label)), given)
         return translate(node)
@@ -279,7 +296,8 @@ class Scope:
         for n, name in enumerate(function.input):
             inner.names[name] = node.operand(n)
         inner.translate(function.node, f"function {function.name!r}")
-        return [inner.find(name) for name in list(function.output)[: max(node.outputs, 1)]]
+        wanted = list(function.output)[: max(node.outputs, 1)]
+        return [inner.find(name) if node.wants(n) else None for n, name in enumerate(wanted)]
 
     def _type_of(self, operand: Any) -> Any:
         onnx = package()

@@ -59,10 +59,10 @@ def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
     if kernel.dtype in ("f32", "f64"):
         return f"np.{'float32' if kernel.dtype == 'f32' else 'float64'}({value})"
     single = value if real and not double else f"odd(np.float64({value}))"
-    return f"small_float({single}, {', '.join(map(repr, small_format(kernel.dtype, kernel.saturate)))})"
+    return f"small_float({single}, {', '.join(map(repr, small_format(kernel.dtype, kernel.saturate, kernel.scale_rounding)))})"
 
 
-def small_format(dtype: str, saturate: bool) -> tuple[int, ...]:
+def small_format(dtype: str, saturate: bool, scale_rounding: str = "half_up") -> tuple[int, ...]:
     """What `small_float` has to know of a format: exponent and fraction bits, bias, codes of its special values."""
     kind = dtypes.get(dtype)
     numpy = kind.numpy
@@ -72,7 +72,8 @@ def small_format(dtype: str, saturate: bool) -> tuple[int, ...]:
         return int(np.array(x, np.float32).astype(numpy).view(code))
 
     if kind.kind == "scale":
-        return (8, 0, 127, 254, 255, 255, 255, 255, 2)
+        rounding = {"half_up": 0x00400000, "up": 0x007FFFFF, "down": 0}[scale_rounding]
+        return (8, 0, rounding, 254, 255, 255, 255, 255, 2)
     largest = of(float(kind.max))
     one = of(1.0)
     fraction = _fraction_bits(numpy, code)
@@ -150,7 +151,8 @@ def small_float(x, exponent_bits, fraction_bits, bias, largest, over, under, nan
     """The code of x in a small format: to the nearest, ties to even.
 
     over, under   codes for what is above the largest finite value, and below its negative
-    signed_zero   1: the format has a negative zero; 0: it has none; 2: a power of two without sign, rounded half up
+    signed_zero   1: the format has a negative zero; 0: it has none; 2: its codes are powers of two without sign, and
+                  `bias` is what is added to round to one
     """
     i = np.int64(_word(np.float32(x)))
     negative = i >> 31
@@ -158,11 +160,13 @@ def small_float(x, exponent_bits, fraction_bits, bias, largest, over, under, nan
     if m > 0x7F800000:
         return negative_nan if negative else nan
     if signed_zero == 2:
-        if negative or m == 0 or m == 0x7F800000:
+        if m == 0:
+            return nan if bias == 0x00400000 else np.int64(0)
+        if negative or m == 0x7F800000:
             return nan
-        if m < 0x00800000:
-            return np.int64(1 if m > 0x00400000 else 0)
-        code = (m + 0x00400000) >> 23
+        if m < 0x00800000:  # above 2**-127 and below 2**-126, whose codes are 0 and 1
+            return np.int64(1 if m > 0x00400000 and bias else 0)
+        code = (m + bias) >> 23
         return nan if code > largest else code
     exponent = (m >> 23) - 127
     full = m & 0x7FFFFF

@@ -441,15 +441,16 @@ def resize(
     return only(pipe.add(kernel, x=x))
 
 
-def cast(x: Operand, dtype: DTypeLike, saturate: bool = True) -> Value:
+def cast(x: Operand, dtype: DTypeLike, saturate: bool = True, scale_rounding: str = "half_up") -> Value:
     """x in another type, element by element (ONNX Cast; kernels/reference/cast.py has every rule).
 
     x         any type that is not packed
     dtype     any; u4 s4 u2 s2 are written one code an element, in u8 or s8
     saturate  whether small floats hold what is too large for them at their largest finite value
+    scale_rounding  of e8m0fnu: half_up, up or down
     """
     pipe, x = _entered("cast", x)
     kind = dtypes.get(dtype).name
     if kind == dtype_of(x):
         return x
-    return only(pipe.add(Cast(dtype_of(x), kind, x.ndim, bool(saturate)), x=x))
+    return only(pipe.add(Cast(dtype_of(x), kind, x.ndim, bool(saturate), scale_rounding), x=x))

@@ -12,7 +12,7 @@ from ...primitives import dtypes
 BITS = {"u4": 4, "s4": 4, "u2": 2, "s2": 2, "u4b": 4, "s4b": 4, "u2b": 2, "s2b": 2}
 
 
-def cast(x: NDArray[Any], dtype: str, saturate: bool = True) -> NDArray[Any]:
+def cast(x: NDArray[Any], dtype: str, saturate: bool = True, scale_rounding: str = "half_up") -> NDArray[Any]:
     """Return x as another type.
 
     To bool: whether it is not zero. Between integers: the low bits. From real numbers to integers: toward zero; what
@@ -37,6 +37,8 @@ def cast(x: NDArray[Any], dtype: str, saturate: bool = True) -> NDArray[Any]:
                     codes = np.where(codes >= 1 << (BITS[dtype] - 1), codes - (1 << BITS[dtype]), codes)
                 return codes.astype(kind.code).astype(kind.numpy if not kind.packed else kind.code)
             return whole.astype(kind.numpy)
+        if kind.kind == "scale" and scale_rounding != "half_up":
+            return _power_of_two(_real(x, dtypes.get("f32"), False), kind, scale_rounding)
         return _real(x, kind, saturate)
 
 
@@ -62,6 +64,15 @@ def _real(x: NDArray[Any], kind: Any, saturate: bool) -> NDArray[Any]:
         beyond = np.abs(wide) > largest
         y = np.where(beyond, np.copysign(largest, wide).astype(kind.numpy), y)
     return y
+
+
+def _power_of_two(x: NDArray[np.float32], kind: Any, rounding: str) -> NDArray[Any]:
+    """The next power of two above or below, from 2**-127, which zero becomes; NaN for what is negative or infinite."""
+    fraction, exponent = np.frexp(np.where(np.isfinite(x) & (x > 0), x, 1).astype(np.float64))
+    power = exponent - 1 if rounding == "down" else exponent - (fraction == 0.5)
+    codes = np.where(power > 127, 255, np.clip(power + 127, 0, 254)).astype(np.uint8)
+    codes = np.where(x == 0, np.uint8(0), codes)
+    return np.where(np.isfinite(x) & (x >= 0), codes, np.uint8(255)).view(kind.numpy)
 
 
 def to_odd(x: NDArray[np.float64]) -> NDArray[np.float32]:

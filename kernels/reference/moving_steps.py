@@ -122,6 +122,6 @@ def cast_step(kernel: Cast) -> Whole:
         kind = dtypes.get(kernel.source)
         if kernel.source in SMALL and x.dtype != kind.numpy:
             x = (x & np.uint8((1 << kind.bits) - 1)).view(kind.numpy)
-        rest[-1][...] = cast(np.asarray(x), kernel.dtype, kernel.saturate)
+        rest[-1][...] = cast(np.asarray(x), kernel.dtype, kernel.saturate, kernel.scale_rounding)
 
     return Whole(fn)

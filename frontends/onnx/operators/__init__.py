@@ -7,4 +7,5 @@ from . import linear as linear
 from . import microsoft as microsoft
 from . import moving as moving
 from . import quantize as quantize
+from . import recurrent as recurrent
 from . import reduce as reduce

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
-from ....primitives import dtypes
+from ....kernels.ops.tabled import tabled as numbers
 from ....primitives.pipeline import Value
 from ..node import Node
-from ..scope import operator
+from ..scope import operator, stored
 from ..tensors import element_type
 from . import tables
 
@@ -124,8 +124,13 @@ def gelu(node: Node) -> Any:
     return (ops.gelu_tanh if node.attr("approximate", "none") == "tanh" else ops.gelu)(node.value(0))
 
 
+def add(a: Value, b: Value) -> Value:
+    """The sum, modulo 2**bits for integers of every size."""
+    return ops.add(a, b) if str(a.dtype) in ("f32", "s32", "s64") else numbers("add", a, b)
+
+
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": ops.add,
+    "Add": add,
     "Sub": ops.sub,
     "Mul": ops.mul,
     "Div": ops.div,
@@ -158,8 +163,8 @@ def _binary(name: str, op: Callable[[Any, Any], Any]) -> None:
         return op(a, placed(node, b, a))
 
 
-for _name, _op in BINARY.items():
-    _binary(_name, _op)
+for _name, _of_two in BINARY.items():
+    _binary(_name, _of_two)
 
 
 @tabled("Pow")
@@ -197,15 +202,15 @@ def _many(name: str, op: Callable[[Any, Any], Any]) -> None:
         return found
 
 
-for _name, _op in {"Max": ops.maximum, "Min": ops.minimum, "Sum": ops.add}.items():
-    _many(_name, _op)
+for _name, _of_two in {"Max": ops.maximum, "Min": ops.minimum, "Sum": add}.items():
+    _many(_name, _of_two)
 
 
 @tabled("Mean")
 def mean(node: Node) -> Any:
     total = node.value(0)
     for n in range(1, len(node)):
-        total = ops.add(total, node.value(n))
+        total = add(total, node.value(n))
     return ops.div(total, np.array(len(node), total.dtype.numpy))  # type: ignore[union-attr]
 
 
@@ -233,20 +238,19 @@ def clip(node: Node) -> Any:
 
 @tabled("Cast")
 def cast(node: Node) -> Any:
-    return converted(node, dtypes.get(element_type(node.attr("to"), node.label)).name)
+    return converted(node, stored(element_type(node.attr("to"), node.label)))
 
 
 @tabled("CastLike")
 def cast_like(node: Node) -> Any:
     like = node.operand(1)
     dtype = like.dtype if not hasattr(like, "codes") else np.dtype(np.float32)
-    return converted(node, dtypes.get(dtype).name)
+    return converted(node, str(dtype) if isinstance(like, Value) else stored(np.dtype(dtype)))
 
 
 def converted(node: Node, dtype: str) -> Any:
-    if dtype == "e8m0fnu" and node.attr("round_mode", "up") != "nearest":
-        return ops.cast_scale(node.value(0), node.attr("round_mode", "up"))
-    return ops.cast(node.value(0), dtype, saturate=bool(node.attr("saturate", 1)))
+    rounding = {"up": "up", "down": "down", "nearest": "half_up"}[node.attr("round_mode", "up")]
+    return ops.cast(node.value(0), dtype, saturate=bool(node.attr("saturate", 1)), scale_rounding=rounding)
 
 
 @operator("Identity")

@@ -167,5 +167,4 @@ def requantized(node: Node, acc: Value, a_scale: Any, b_scale: Any, y_scale: Any
 
 def requantize(acc: Value, multiplier: Any, zero: Any, axis: int) -> Value:
     dtype = str(zero.dtype) if isinstance(zero, Value) else dtypes.get(zero.dtype).name
-    along = {"axis": axis} if np.ndim(multiplier) else {}
-    return ops.requantize(acc, multiplier, zero, dtype=dtype, **along)
+    return ops.requantize(acc, multiplier, zero, dtype=dtype, axis=axis if np.ndim(multiplier) else None)

@@ -173,13 +173,14 @@ def gather_nd(node: Node) -> Any:
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Any:
-    values = (node.value(n) for n in range(3))
-    return ops.scatter_elements(*values, axis=node.attr("axis", 0), reduction=node.attr("reduction", "none"))
+    x, indices, updates = (node.value(n) for n in range(3))
+    return ops.scatter_elements(x, indices, updates, node.attr("axis", 0), node.attr("reduction", "none"))
 
 
 @operator("ScatterND")
 def scatter_nd(node: Node) -> Any:
-    return ops.scatter_nd(*(node.value(n) for n in range(3)), reduction=node.attr("reduction", "none"))
+    x, indices, updates = (node.value(n) for n in range(3))
+    return ops.scatter_nd(x, indices, updates, node.attr("reduction", "none"))
 
 
 @operator("DepthToSpace")
@@ -240,7 +241,7 @@ def range_(node: Node) -> Any:
     if all(isinstance(x, np.ndarray) for x in (start, limit, delta)):
         return np.arange(start.reshape(())[()], limit.reshape(())[()], delta.reshape(())[()], dtype=start.dtype)
     if isinstance(limit, Sizes) and isinstance(delta, np.ndarray) and int(delta) > 0:
-        first = start.array if isinstance(start, Sizes) else start
+        first: Any = start.array if isinstance(start, Sizes) else start
         count = -floordiv(first.reshape(())[()] - limit.array.reshape(())[()], int(delta))
         like = next(v for v in node.scope.pipe.of_kind("input").values() if any(isinstance(n, Size) for n in v.shape))
         if isinstance(start, np.ndarray):

@@ -15,7 +15,7 @@ from ....kernels import ops
 from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ..node import Coded, Node
-from ..scope import Scope, operator, spread, widened
+from ..scope import IN_BYTES, Scope, operator, spread, widened
 from ..tensors import element_type
 from . import tables
 
@@ -24,8 +24,7 @@ INTEGER_CODES = ("u8", "s8", "u16", "s16")
 
 def _code_type(node: Node, zero_point: Any) -> str:
     if zero_point is not None:
-        dtype = zero_point.dtype
-        return dtypes.get(dtype).name if not isinstance(zero_point, Value) else str(dtype)
+        return dtypes.get(zero_point.dtype).name.removesuffix("b")
     asked = node.attr("output_dtype", 0)
     return dtypes.get(element_type(asked, node.label)).name if asked else "u8"
 
@@ -40,8 +39,10 @@ def same_numbers(a: Any, b: Any) -> bool:
 
 
 def _zero_point(given: Any) -> Any:
-    if given is None or isinstance(given, Value):
-        return 0 if given is None else given
+    if given is None:
+        return 0
+    if isinstance(given, Value):
+        return ops.cast(given, IN_BYTES[str(given.dtype)]) if str(given.dtype) in IN_BYTES else given
     return widened(given)
 
 

@@ -65,7 +65,7 @@ def softmax(node: Node) -> Any:
             raise node.unsupported(f"axis {axis} has {depth} elements, known only at run time; a constant number works")
         hot = ops.one_hot(place, depth, np.array([0, 1], x.dtype.numpy), along)  # type: ignore[union-attr]
         return hot if node.version >= 13 else ops.reshape(hot, x.shape)
-    return (ops.softmax if node.op == "Softmax" else ops.log_softmax)(x, axes if len(axes) > 1 else axes[0])
+    return (ops.log_softmax if node.op == "LogSoftmax" else ops.softmax)(x, axes if len(axes) > 1 else axes[0])
 
 
 @operator("LayerNormalization")
@@ -101,14 +101,17 @@ def batch_norm(node: Node) -> Any:
         raise node.unsupported("training mode; inference works")
     x, epsilon = node.value(0), node.attr("epsilon", 1e-5)
     if x.ndim == 1:
-        return ops.reshape(
-            ops.batch_norm(ops.unsqueeze(x, [1]), *(node.operand(n) for n in range(1, 5)), epsilon=epsilon), x.shape
-        )
+        return ops.reshape(_folded(ops.unsqueeze(x, [1]), node, epsilon), x.shape)
     if all(node.is_known(n) for n in range(1, 5)):
-        return ops.batch_norm(x, *(node.known(n) for n in range(1, 5)), epsilon=epsilon)
+        return _folded(x, node, epsilon)
     scale, bias, average, variance = (channels(node.value(n), x.ndim) for n in range(1, 5))
     deviation = ops.sqrt(ops.add(variance, np.array(epsilon, variance.dtype.numpy)))  # type: ignore[union-attr]
     return ops.add(ops.mul(ops.div(ops.sub(x, average), deviation), scale), bias)
+
+
+def _folded(x: Value, node: Node, epsilon: float) -> Value:
+    scale, bias, average, variance = (node.known(n) for n in range(1, 5))
+    return ops.batch_norm(x, scale, bias, average, variance, epsilon=epsilon)
 
 
 def channels(value: Value, rank: int) -> Value:
