@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...kernels import ops
-from ...primitives.errors import ArgumentError, Unsupported
+from ...primitives.errors import ArgumentError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from . import operators as operators
 from .node import NeedsValues
 from .reading import Model, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
+
+TRIED = 64  # what a run-time size is taken for, to see whether knowing it is all that is lacking
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Deferred(Pipeline):
     """A pipeline whose structure depends on the values of some inputs: each run has the one for its values.
 
     needs   names of those inputs
+    sized   whether it depends on the sizes of the inputs too, in a way that no expression of them says
     """
 
-    def __init__(self, model: Model, shapes: Mapping[str, Iterable[Any]], needs: tuple[str, ...], reason: str) -> None:
+    def __init__(
+        self, model: Model, shapes: Mapping[str, Iterable[Any]], needs: tuple[str, ...], sized: bool, reason: str
+    ) -> None:
         super().__init__(model.proto.graph.name or "onnx")
-        self.needs, self._model, self._shapes, self._reason = needs, model, shapes, reason
+        self.needs, self.sized, self._model, self._shapes, self._reason = needs, sized, model, shapes, reason
         self._known: dict[tuple[Any, ...], Pipeline] = {}
         for v in _inputs(model):
             where = f"input {v.name!r}"
@@ -42,10 +47,11 @@ class Deferred(Pipeline):
     def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
         """The pipeline for the values that the inputs have; made once for each set of values."""
         given = {name: np.asarray(inputs[name]) for name in self.needs if name in inputs}
-        key = tuple((name, x.shape, x.tobytes()) for name, x in given.items())
-        while key not in self._known:
+        shapes = {n: np.shape(x) for n, x in inputs.items() if n in self.values} if self.sized else self._shapes
+        key = (tuple(shapes.items()) if self.sized else (), *((n, x.shape, x.tobytes()) for n, x in given.items()))
+        if key not in self._known:
             try:
-                self._known[key] = _translated(self._model, self._shapes, given).pipeline
+                self._known[key] = _translated(self._model, shapes, given).pipeline
             except NeedsValues as more:
                 missing = [name for name in more.inputs if name not in given]
                 if not missing or not all(name in inputs for name in missing):
@@ -55,9 +61,10 @@ class Deferred(Pipeline):
         return self._known[key]
 
     def validate(self) -> None:
+        what = f"the values of {', '.join(self.needs)} decide" if self.needs else "the sizes of its inputs decide"
+        how = f"values={{{self.needs[0]!r}: array}}" if self.needs else "shapes={input: shape}"
         raise Unsupported(
-            f"{self._reason}: the values of {', '.join(self.needs)} decide what is computed; run it with an executor's "
-            f"run(pipe, inputs), or load it with values={{{self.needs[0]!r}: array}}"
+            f"{self._reason}: {what} what is computed; run it with an executor's run(pipe, inputs), or load it with {how}"
         )
 
 
@@ -89,7 +96,26 @@ def load(
     except NeedsValues as needed:
         if not needed.inputs or set(needed.inputs) <= given.keys():
             raise Unsupported(str(needed)) from None
-        return Deferred(model, shapes, (*given, *needed.inputs), str(needed))
+        return Deferred(model, shapes, (*given, *needed.inputs), False, str(needed))
+    except TileworkError as error:
+        if not _helped_by_sizes(model, shapes, given):
+            raise
+        return Deferred(model, shapes, tuple(given), True, str(error))
+
+
+def _helped_by_sizes(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any]) -> bool:
+    """Whether the model can be translated once its run-time sizes are numbers: found out by giving it some."""
+    fixed: dict[str, Any] = {}
+    for v in _inputs(model):
+        said = declared_shape(v, shapes.get(v.name), f"input {v.name!r}")
+        fixed[v.name] = tuple(n if isinstance(n, int) else TRIED for n in said)
+    if all(tuple(fixed[v.name]) == declared_shape(v, shapes.get(v.name), v.name) for v in _inputs(model)):
+        return False
+    try:
+        _translated(model, fixed, given)
+    except (TileworkError, NeedsValues):
+        return False
+    return True
 
 
 def load_with_values(source: Any, shapes: Mapping[str, Iterable[Any]] | None = None) -> Loaded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -159,19 +160,41 @@ def pool_window(node: Node, spatial: int) -> dict[str, Any]:
     return {**rules, "ceil_mode": bool(node.attr("ceil_mode", 0))}
 
 
+POOLED = ("f32", "u8", "s8")
+
+
 @operator("MaxPool")
 def max_pool(node: Node) -> Any:
-    kernel = list(node.attr("kernel_shape"))
     if node.wants(1):
         raise node.unsupported("Indices; the values alone work")
-    return moved(node, lambda v: ops.max_pool(v, kernel, **pool_window(node, len(kernel))))
+    kernel = list(node.attr("kernel_shape"))
+    rules = pool_window(node, len(kernel))
+
+    def pool(x: Value) -> Value:
+        spatial = [isinstance(n, int) for n in x.shape[2:]]
+        if rules["pads"] == "same_upper" and not all(spatial) and kernel == rules["strides"] == [2] * len(kernel):
+            return ops.max_pool(x, kernel, **{**rules, "pads": 0, "ceil_mode": True})  # the same for windows of two
+        return ops.max_pool(x, kernel, **rules)
+
+    x = node.operand(0)
+    if isinstance(x, Coded) and str(node.scope.value(x.codes).dtype) in POOLED:
+        return moved(node, pool)
+    return in_float(node.value(0), pool)
+
+
+def in_float(x: Value, op: Callable[[Value], Value]) -> Value:
+    """An op that float32 has, on other types that float32 holds exactly."""
+    if str(x.dtype) in POOLED:
+        return op(x)
+    return ops.cast(op(ops.cast(x, "f32")), str(x.dtype))
 
 
 @operator("AveragePool")
 def average_pool(node: Node) -> Any:
     kernel = list(node.attr("kernel_shape"))
     counted = bool(node.attr("count_include_pad", 0))
-    return ops.average_pool(node.value(0), kernel, count_include_pad=counted, **pool_window(node, len(kernel)))
+    rules = pool_window(node, len(kernel))
+    return in_float(node.value(0), lambda x: ops.average_pool(x, kernel, count_include_pad=counted, **rules))
 
 
 @operator("LpPool")
