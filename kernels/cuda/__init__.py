@@ -1,6 +1,7 @@
 """How a CUDA device does each step. Importing this registers the backend "cuda"; it imports no CUDA library."""
 
 from . import argmax as argmax
+from . import conv as conv
 from . import elementwise as elementwise
 from . import fused as fused
 from . import gemm as gemm

@@ -10,12 +10,13 @@ from typing import Any
 from ..argmax import Argmax
 from ..factory import register
 from .launch import At, Device, Launches, ceildiv, element_strides, pointee
-from .text import Parameters, coordinates, indented, made
+from .text import WIDE, Parameters, coordinates, indented, made
 
 THREADS = 128
 
 _SOURCE = """\
 import numpy as np
+from {package} import ptx
 from {package}.seam import cuda
 
 
@@ -64,7 +65,7 @@ def build(kernel: Argmax) -> Device:
             order=("<" if kernel.least else ">") + ("=" if kernel.last else ""),
             known="True" if kernel.last else "best == best",
             parameters=", ".join(given.names),
-            coordinates=indented(coordinates("place", [f"n{n}" for n in range(len(outer))], names), 2),
+            coordinates=indented(coordinates("place", [f"n{n}" for n in range(len(outer))], names, places >= WIDE), 2),
             x_place=" + ".join(f"{i} * x_s{n}" for n, i in enumerate(names)) or "0",
             y_place=" + ".join(f"{i} * y_s{n}" for n, i in enumerate(names)) or "0",
         )

@@ -6,6 +6,7 @@ along the innermost axis, four elements each where memory allows vectors, and ov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from ...primitives.errors import LayoutError
 from ..indexing import Index, whole
 from .launch import At, Device, Launches, Status, address, ceildiv, element_strides, pointee
-from .text import Parameters, coordinates, made
+from .text import WIDE, Parameters, coordinates, made
 
 VECTOR = 4  # elements of a thread
 THREADS = 256
@@ -91,10 +92,9 @@ def nest(element: Element, out: str = "y") -> Device:
             given.number(f"n{d}", n)
         if element.doubt:
             given.pointer("status", "s32", Status(), written=True)
-        kernel = made(_text(element, out, operands, len(sizes), vector, given.names), element.name)
-        threads, outer = ceildiv(sizes[-1], vector), 1
-        for n in sizes[:-1]:
-            outer *= n
+        rows = math.prod(sizes[:-1])
+        kernel = made(_text(element, out, operands, len(sizes), vector, given.names, rows >= WIDE), element.name)
+        threads, outer = ceildiv(sizes[-1], vector), rows
         wide = 32
         while wide < THREADS and wide < threads:
             wide *= 2
@@ -174,7 +174,9 @@ def _vector(sizes: list[int], operands: list[_Operand], arrays: Mapping[str, Any
     return VECTOR
 
 
-def _text(element: Element, out: str, operands: list[_Operand], rank: int, vector: int, parameters: list[str]) -> str:
+def _text(
+    element: Element, out: str, operands: list[_Operand], rank: int, vector: int, parameters: list[str], wide: bool
+) -> str:
     inner = rank - 1
     lines: list[str] = []
     by_name = {o.name: o for o in operands}
@@ -199,7 +201,7 @@ def _text(element: Element, out: str, operands: list[_Operand], rank: int, vecto
         emit(1, "first = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y")
         emit(1, "for row in range(first, rows, cuda.gridDim.y * cuda.blockDim.y):")
         depth = 2
-        for line in coordinates("row", [f"n{d}" for d in range(inner)], [f"i{d}" for d in range(inner)]):
+        for line in coordinates("row", [f"n{d}" for d in range(inner)], [f"i{d}" for d in range(inner)], wide):
             emit(depth, line)
     emit(depth, f"if column < n{inner}:")
     depth += 1

@@ -76,6 +76,10 @@ dp4a_s8u8 = _add("dp4a_s8u8", "s32", "s32 s32 s32", "dp4a.s32.u32 $0, $1, $2, $3
 dp4a_u8u8 = _add("dp4a_u8u8", "s32", "s32 s32 s32", "dp4a.u32.u32 $0, $1, $2, $3;")
 byte_permute = _add("byte_permute", "s32", "s32 s32 s32", "prmt.b32 $0, $1, $2, $3;")
 
+# Unsigned division in 32 bits: an integer in a register has 64, whose division is many times slower.
+div_u32 = _add("div_u32", "s32", "s32 s32", "div.u32 $0, $1, $2;")
+rem_u32 = _add("rem_u32", "s32", "s32 s32", "rem.u32 $0, $1, $2;")
+
 # Tensor cores: c + a @ b, with a 16 x K, b K x 8, in the fragment layouts of the warp's lanes ---------------------------
 
 

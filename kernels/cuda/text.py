@@ -41,13 +41,20 @@ def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def coordinates(flat: str, sizes: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Lines that take a flat index apart, innermost axis last."""
+def coordinates(flat: str, sizes: Sequence[str], names: Sequence[str], wide: bool = False) -> list[str]:
+    """Lines that take a flat index apart, innermost axis last. wide: it may be 2**31 or more."""
     lines, rest = [], flat
     for name, size in list(zip(names, sizes, strict=True))[:0:-1]:
-        lines += [f"{name} = {rest} % {size}", f"rest_{name} = {rest} // {size}"]
+        if wide:
+            lines += [f"{name} = {rest} % {size}", f"rest_{name} = {rest} // {size}"]
+        else:
+            words = f"np.int32({rest}), np.int32({size})"
+            lines += [f"{name} = ptx.rem_u32({words})", f"rest_{name} = ptx.div_u32({words})"]
         rest = f"rest_{name}"
     return [*lines, f"{names[0]} = {rest}"] if names else []
+
+
+WIDE = 2**31  # indices from here on need 64 bits
 
 
 _made: dict[str, Any] = {}

@@ -103,6 +103,20 @@ def from_half(s: Strand, x: Any) -> Array:
     return _s32(s, x).astype(np.uint16).view(np.float16).astype(np.float32)
 
 
+def _divided(fn: Any) -> Callable[..., Any]:
+    def divide(s: Strand, a: Any, b: Any) -> Array:
+        wide, by = (s.vector(x).astype(np.int64) & 0xFFFFFFFF for x in (a, b))
+        if (by[s.lanes()] == 0).any():
+            s.fault("typing", "divides by zero, which a device leaves undefined")
+        return fn(wide, np.maximum(by, 1)).astype(np.uint32).view(np.int32).astype(np.int64)
+
+    return divide
+
+
+MEANING["div_u32"] = _divided(np.floor_divide)
+MEANING["rem_u32"] = _divided(np.mod)
+
+
 def _s32(s: Strand, x: Any) -> Array:
     return s.vector(x).astype(np.int32)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ...factory import register
 from ...moving.gather import Gather, GatherElements, GatherND
 from ..launch import At, Device, Launches, Status, ceildiv, element_strides, pointee
-from ..text import Parameters, coordinates, indented, made
+from ..text import WIDE, Parameters, coordinates, indented, made
 
 THREADS = 256
 
@@ -68,7 +68,7 @@ def gathered(name: str, names: list[str], places: list[tuple[int, list[str]]], a
             package=__package__.rpartition(".")[0],
             name=name,
             parameters=", ".join(given.names),
-            coordinates=indented(coordinates("element", [f"size_{n}" for n in names], names), 2),
+            coordinates=indented(coordinates("element", [f"size_{n}" for n in names], names, count >= WIDE), 2),
             source=" + ".join(f"{c} * x_s{axis}" for axis, c in after) or "0",
             places=indented(lines, 2),
             target=" + ".join(f"{n} * y_s{d}" for d, n in enumerate(names)) or "0",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..launch import At, Device, Launches, ceildiv, element_strides, pointee
-from ..text import Parameters, coordinates, indented, made
+from ..text import WIDE, Parameters, coordinates, indented, made
 
 ROWS = 8  # of a block
 
@@ -93,7 +93,7 @@ class RowKernel:
                 given.number(f"k{d}", size)
             for d, size in enumerate(x.shape[kept:]):
                 given.number(f"r{d}", size)
-            where = coordinates("row", [f"k{d}" for d in range(kept)], [f"c{d}" for d in range(kept)])
+            where = coordinates("row", [f"k{d}" for d in range(kept)], [f"c{d}" for d in range(kept)], rows >= WIDE)
             text = _SOURCE.format(
                 package=__package__.rpartition(".")[0],
                 prelude=self.prelude,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tilework.kernels.argmax import Argmax
+from tilework.kernels.conv import Conv
 from tilework.kernels.cuda import gemm_mma, ptx
 from tilework.kernels.cuda.gemm import finish_of
 from tilework.kernels.cuda.launch import Device, Launch
@@ -199,3 +200,13 @@ def test_every_instruction_assembles_where_it_is_said_to_exist(assembled, name):
     launch = Launch(call_of(instruction), ("s32*", "f32*"), (1, 1, 1), (32, 1, 1), (), (0, 1))
     cc = max(instruction.since, 75)
     assembled(launch, (cc // 10, cc % 10))
+
+
+@pytest.mark.parametrize("types", [("u8", "s8"), ("f32", "f32")], ids="".join)
+def test_convolution_assembles(device_of, assembled, types):
+    known, out = {"u8": U8, "s8": S8, "f32": F}, F if types[0] == "f32" else S32
+    kernel = Conv(*types, (3, 3), (1, 1), (1, 1), (1, 1))
+    x, w = empty(known[types[0]], 1, 1, 9, 9, 8), empty(known[types[1]], 1, 8, 1, 3, 3, 8)
+    for launch in launches(device_of, kernel, (x, w, empty(out, 1, 1, 9, 9, 8))):
+        for cc in ((8, 0), (9, 0)):
+            check(assembled(launch, cc), 128, {})

@@ -3,7 +3,7 @@
 from tilework.kernels import factory
 
 COVERED = {
-    "add", "add_quantized", "argmax", "clip", "copy", "dequantize", "dynamic_quantize", "elementwise",
+    "add", "add_quantized", "argmax", "clip", "conv", "copy", "dequantize", "dynamic_quantize", "elementwise",
     "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm", "logsoftmax",
     "lookup", "map", "normalize", "quantization_parameters", "quantize", "reduce", "relu", "requantize", "softmax",
     "transposed",

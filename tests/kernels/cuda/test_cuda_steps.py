@@ -145,3 +145,33 @@ def test_what_cuda_lacks_is_refused_by_name():
     kernel = Elementwise("mod", "f32", 1, (((0, 1),),) * 2)
     with pytest.raises(KernelNotFound, match="the remainder of floats has no CUDA kernel"):
         factory.get(kernel.name, "cuda", kernel=kernel, dtypes=(), ranks=())
+
+
+def image(dtype, *shape):
+    rng = np.random.default_rng(2)
+    return (
+        (rng.standard_normal(shape) * 60).astype(np.int32).astype(dtype)
+        if dtype != np.float32
+        else (rng.standard_normal(shape).astype(np.float32))
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_convolutions_with_strides_padding_dilation_and_groups(dtype):
+    w_type = np.int8 if dtype == np.uint8 else np.float32
+    x = image(dtype, 2, 6, 9, 7)
+    zero = {} if dtype == np.float32 else {"a_zero_point": np.uint8(130)}
+    check(lambda x, w: tw.ops.conv(x, w, pads=1, **zero), x, image(w_type, 5, 6, 3, 3))
+    check(lambda x, w: tw.ops.conv(x, w, strides=2, dilations=(1, 2), groups=3, **zero), x, image(w_type, 6, 2, 3, 2))
+    check(
+        lambda x, w: tw.ops.conv(x, w, groups=6, layout="NHWC", **zero),
+        x.transpose(0, 2, 3, 1).copy(),
+        image(w_type, 6, 1, 3, 3),
+    )
+    check(lambda x, w: tw.ops.conv_transpose(x, w, strides=2, pads=1, **zero), x, image(w_type, 6, 4, 3, 3))
+
+
+def test_a_convolution_along_one_axis_with_a_zero_point_each():
+    x, w = image(np.int8, 1, 3, 70), image(np.int8, 4, 3, 5)
+    zeros = np.array([1, -2, 3, 127], np.int8)
+    check(lambda x, w: tw.ops.conv(x, w, b_zero_point=zeros, a_zero_point=np.int8(-5), pads=2), x, w)
