@@ -42,7 +42,10 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         zero = blocks[1].astype(np.int64) - lowest
         if zero.size and np.abs(zero).max() > FARTHEST:
             raise Unsupported(f"linear: zero points beyond +-{FARTHEST} are not exact in float32")
-        blocks[1], then, lowest = zero.astype(np.float32), "minus", 0
+        if zero.size and zero.min() == zero.max():
+            blocks, lowest = blocks[:1], -int(zero.flat[0])
+        else:
+            blocks[1], then, lowest = zero.astype(np.float32), "minus", 0
     made = layout.Layout(N, K, level.lanes, bits, depth, len(blocks))
     packed = layout.pack(made, q, blocks)
     shuffles = level.lanes == SHUFFLED and bits <= 4

@@ -115,6 +115,8 @@ class _Tile(Loops):
     def block(self, a: Any, b: Any, side: Any, sums: list[Any]) -> list[Any]:
         tile, n = self.tile, self.tile.vectors
         rows = self.x_rows(a)
+        # a packed panel is read in the order in which it lies, which is what the hardware's prefetch follows
+        parameters = self.parameters(b) if tile.packed else None
         accs = self.first(rows, side) + [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
         if self.unpacking is not None:
             self.unpacking.begin(side, n)
@@ -130,7 +132,15 @@ class _Tile(Loops):
             if tile.high:
                 part = [self.b.ashr(x, self.constant(self.ints, 4)) for x in part]
             accs[: self.size] = [self.b.add(x, y) for x, y in zip(accs[: self.size], part, strict=True)]
-        return self.take_in(rows, b, accs[: self.size], sums)
+        return self.take_in(rows, parameters or self.parameters(b), accs[: self.size], sums)
+
+    def parameters(self, b: Any) -> list[list[Any]]:
+        """Scales and offsets of a block."""
+        n = self.tile.vectors
+        return [
+            [self.load(self.offset(b, self.width * (n * p + j)), self.floats, 4) for j in range(n)]
+            for p in range(2 if self.tile.offset else 1)
+        ]
 
     def first(self, rows: list[Any], side: Any) -> list[Any]:
         """Where the integer sums start: the correction of the row."""
@@ -192,13 +202,10 @@ class _Tile(Loops):
             return self.b.and_(raw, self.constant(self.ints, -0x0F0F0F10))  # 0xF0F0F0F0
         return self.unpacking.bytes_of(raw, place, j)
 
-    def take_in(self, rows: list[Any], b: Any, accs: list[Any], sums: list[Any]) -> list[Any]:
+    def take_in(self, rows: list[Any], parameters: list[list[Any]], accs: list[Any], sums: list[Any]) -> list[Any]:
         """Add a block's integer sums to the float32 sums."""
         n, made = self.tile.vectors, list(sums)
-        scales = [self.load(self.offset(b, self.width * j), self.floats, 4) for j in range(n)]
-        offsets = []
-        if self.tile.offset:
-            offsets = [self.load(self.offset(b, self.width * (n + j)), self.floats, 4) for j in range(n)]
+        scales, offsets = parameters[0], parameters[1] if self.tile.offset else []
         fma = DOTS["fma"].emit
         for i, row in enumerate(rows):
             scale = self.splat(self.load(row, F32, 4), self.lanes)
