@@ -28,8 +28,6 @@ NAMES = (
     "x_block",  # bytes of a block of x
     "plane",  # bytes of a column plane
     "mc",  # rows of x that stay in L2
-    "side",  # where in a panel its shifts begin
-    "side_block",  # bytes of shifts of a block
 )
 FILL = len(gemm.NAMES) - len(NAMES)  # words without meaning that follow
 
@@ -40,7 +38,7 @@ def linear_entry(bases, block, ranges):
     packed, n_total = bases[block[6]] + block[7], block[13]
     table, work = bases[block[30]] + block[31], bases[block[34]] + block[35]
     tiles, unpack, finish, mr, nr, record = block[38], block[39], block[40], block[41], block[42], block[44]
-    blocks, per, units, x_block, mc, side_block = block[45], block[46], block[48], block[49], block[51], block[53]
+    blocks, per, units, x_block, mc = block[45], block[46], block[48], block[49], block[51]
     sums = work + gemm.WORK
     unpacked = sums + 4 * nr * mc
     for mb in range(ranges[0], ranges[1], mc):
@@ -51,18 +49,12 @@ def linear_entry(bases, block, ranges):
         for col in range(ranges[2], ranges[3], nr):
             panel = packed + col // nr * block[43]
             zero_bytes(sums, 4 * nr * rows)
-            if not unpack:  # the shifts of the next panel lie apart from its records
-                for line in range(0, blocks * side_block, 64):
-                    ask_for(panel + block[43] + block[52] + line)
             done = 0
             while done < blocks:
                 now = min(per, blocks - done)
                 b, b_step = panel + done * record, record
-                side = panel + block[52] + done * side_block
                 if unpack:
-                    call(
-                        unpack, unpacked, block[47], units, 0, b, record, 0, 0, side, side_block, 0, table, 0, now, 0, 0
-                    )
+                    call(unpack, unpacked, block[47], units, 0, b, record, 0, 0, 0, 0, 0, table, 0, now, 0, 0)
                     b, b_step = unpacked, block[47]
                 # codes of the next pass come from L3 or memory while this one is multiplied: a stream of so few
                 # bytes is over before the hardware has seen that it is one
@@ -76,7 +68,7 @@ def linear_entry(bases, block, ranges):
                     tall = height + 1 if r < split else height
                     call(
                         get_s64(tiles, tall - 1), x + (mb + r) * pitch + done * x_block, pitch, units, 0, b, b_step,
-                        sums + 4 * nr * r, 4 * nr, side, side_block, 0, table, 0, now, x_block, 0,
+                        sums + 4 * nr * r, 4 * nr, 0, 0, 0, table, 0, now, x_block, 0,
                     )  # fmt: skip
                     r += tall
                 done += now

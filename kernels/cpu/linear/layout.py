@@ -3,12 +3,13 @@
 Weights are a row of panels of `nr` columns (rows of w); a panel is a row of records, one for each block along K:
 
     parameters   nr float32 each: scales first, then offsets or whatever else the format has
+    shifts       nr bytes, where blocks have them: zero points, counted so that code + shift is never negative
     codes        [unit][vector][column][4 bytes]
 
 A unit is as many consecutive values of K as one vector holds for each of its columns: byte j of a column has the codes
 of k = j, j + 4, j + 8, .. of the unit, the first in the lowest bits, so that shifts and a mask give what an integer
-instruction multiplies. Codes count from 0 here. After the records come `nr` bytes for each block where the blocks have
-shifts: the zero points, counted so that code + shift is never negative. What lies outside w is zero.
+instruction multiplies. Codes count from 0 here. What lies outside w is zero. A record is as long as its parts, and a
+stream without gaps: shifts apart from it, or codes that begin on cache lines, were slower from memory.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Layout:
     @property
     def header(self) -> int:
         """Bytes before the codes of a record."""
-        return 4 * self.nr * self.parameters
+        return (4 * self.parameters + self.shifts) * self.nr
 
     @property
     def record(self) -> int:
@@ -80,8 +81,8 @@ class Layout:
 
     @property
     def panel(self) -> int:
-        """Bytes of a panel: records, then shifts, in whole cache lines."""
-        return -(-self.blocks * (self.record + (self.nr if self.shifts else 0)) // ALIGN) * ALIGN
+        """Bytes of a panel, in whole cache lines."""
+        return -(-self.blocks * self.record // ALIGN) * ALIGN
 
     @property
     def nbytes(self) -> int:
@@ -112,12 +113,11 @@ def pack(layout: Layout, codes: Array, parameters: Sequence[Array], shifts: Arra
         columns = slice(panel * nr, min((panel + 1) * nr, layout.N))
         have = columns.stop - columns.start
         records = at[: blocks * layout.record].reshape(blocks, layout.record)
-        head = records[:, : layout.header].view(np.float32)
+        head = records[:, : 4 * nr * layout.parameters].view(np.float32)
         for n, parameter in enumerate(parameters):
             head[:, n * nr : n * nr + have] = parameter[columns].T
         if shifts is not None:
-            rest = at[blocks * layout.record : blocks * (layout.record + nr)].reshape(blocks, nr)
-            rest[:, :have] = shifts[columns].T
+            records[:, layout.header - nr : layout.header][:, :have] = shifts[columns].T
         padded = np.zeros((nr, blocks, units * unit), np.uint8)
         whole = layout.K // layout.depth
         padded[:have, :whole, : layout.depth] = codes[columns, : whole * layout.depth].reshape(have, whole, -1)

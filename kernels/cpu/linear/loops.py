@@ -19,8 +19,8 @@ ARGUMENTS = (
     "pitch",  # bytes of a record
     "c",  # float32 sums, which are added to; for a function that decodes, a block's parameters
     "ldc",  # bytes between rows of sums
-    "columns",  # the panel's first byte of shifts
-    "plane",  # bytes of shifts of a block, or of a panel
+    "columns",
+    "plane",  # bytes of a panel
     "rows",
     "epilogue",  # the table
     "valid",

@@ -52,8 +52,9 @@ class Engine:
     @property
     def unpacked(self) -> int:
         """Bytes of a record as unpacked."""
-        layout = self.layout
-        return layout.header + layout.units * self.codes.places * self.codes.parts * 4 * layout.nr
+        layout, codes = self.layout, self.codes
+        header = (4 * layout.parameters + self.zeros) * layout.nr
+        return header + layout.units * codes.places * codes.parts * 4 * layout.nr
 
     def per(self, M: int) -> int:
         if self.packed(M):
@@ -93,7 +94,7 @@ class Engine:
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "GroupTile"), made)
 
     def unpacker(self) -> functions.Functions:
-        made = (Unpack(self.codes, VECTORS, self.layout.parameters == 2),)
+        made = (Unpack(self.codes, VECTORS, self.zeros, self.layout.parameters == 2),)
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "Unpack"), made)
 
     def parameters(self, M: int, plane: int) -> list[int]:
@@ -117,8 +118,6 @@ class Engine:
             "x_block": self.x_block,
             "plane": plane,
             "mc": self.rows(M),
-            "side": layout.blocks * layout.record,
-            "side_block": layout.nr if layout.shifts else 0,
         }
         return [words[name] for name in driver.NAMES] + [0] * driver.FILL
 

@@ -86,7 +86,8 @@ class _Tile(Loops):
         self.nr = self.lanes * tile.vectors
         codes = replace(tile.codes, form="plain") if tile.corrected else tile.codes
         self.unpacking = Unpacking(self, codes, self.arg["epilogue"]) if tile.packed else None
-        self.packed_header = 4 * self.nr * (2 if tile.offset else 1)
+        self.parameter_bytes = 4 * self.nr * (2 if tile.offset else 1)
+        self.header = self.parameter_bytes + (self.nr if tile.zeros or tile.corrected else 0)
 
     def build(self) -> None:
         arg, n = self.arg, self.tile.vectors
@@ -94,14 +95,13 @@ class _Tile(Loops):
         for _ in range(self.tile.rows - 1):
             rows.append(self.b.add(rows[-1], arg["ldc"]))
         sums = [self.load(self.offset(row, self.width * j), self.floats, 4) for row in rows for j in range(n)]
-        state = [arg["a"], arg["b"], arg["columns"], *sums]
 
         def block(now: list[Any]) -> list[Any]:
-            a, b, side, *sums = now
-            sums = self.block(a, b, side, sums)
-            return [self.b.add(a, arg["stride"]), self.b.add(b, arg["pitch"]), self.b.add(side, arg["plane"]), *sums]
+            a, b, *sums = now
+            sums = self.block(a, b, sums)
+            return [self.b.add(a, arg["stride"]), self.b.add(b, arg["pitch"]), *sums]
 
-        sums = self.repeat(arg["segments"], state, block)[3:]
+        sums = self.repeat(arg["segments"], [arg["a"], arg["b"], *sums], block)[2:]
         for k, x in enumerate(sums):
             self.store(x, self.offset(rows[k // n], self.width * (k % n)), 4)
         self.b.ret_void()
@@ -112,15 +112,14 @@ class _Tile(Loops):
             rows.append(self.b.add(rows[-1], self.arg["lda"]))
         return rows
 
-    def block(self, a: Any, b: Any, side: Any, sums: list[Any]) -> list[Any]:
-        tile, n = self.tile, self.tile.vectors
+    def block(self, a: Any, b: Any, sums: list[Any]) -> list[Any]:
+        tile = self.tile
         rows = self.x_rows(a)
         # a packed panel is read in the order in which it lies, which is what the hardware's prefetch follows
         parameters = self.parameters(b) if tile.packed else None
-        accs = self.first(rows, side) + [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
-        if self.unpacking is not None:
-            self.unpacking.begin(side, n)
-        start = self.offset(a, x_header(tile.wide)), self.offset(b, self.packed_header)
+        accs = self.first(rows, self.offset(b, self.parameter_bytes))
+        accs += [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
+        start = self.offset(a, x_header(tile.wide)), self.offset(b, self.header)
 
         def unit(now: list[Any]) -> list[Any]:
             a, b, *accs = now
@@ -142,13 +141,15 @@ class _Tile(Loops):
             for p in range(2 if self.tile.offset else 1)
         ]
 
-    def first(self, rows: list[Any], side: Any) -> list[Any]:
+    def first(self, rows: list[Any], shifts: Any) -> list[Any]:
         """Where the integer sums start: the correction of the row."""
         n, accs = self.tile.vectors, []
         bytes_: list[Any] = []
         if self.tile.zeros or self.tile.corrected:
             narrow = vector(I8, self.lanes)
-            bytes_ = [self.b.zext(self.load(self.offset(side, self.lanes * j), narrow, 1), self.ints) for j in range(n)]
+            bytes_ = [
+                self.b.zext(self.load(self.offset(shifts, self.lanes * j), narrow, 1), self.ints) for j in range(n)
+            ]
         for row in rows:
             correction = self.splat(self.load(self.offset(row, 4), I32, 4), self.lanes)
             if self.tile.zeros:
@@ -225,6 +226,7 @@ class Unpack:
 
     codes: Codes
     vectors: int
+    zeros: bool = False
     offset: bool = False
 
     @property
@@ -233,7 +235,7 @@ class Unpack:
 
     @property
     def name(self) -> str:
-        return f"unpack_{self.codes.name}_{self.vectors}{'o' if self.offset else ''}"
+        return f"unpack_{self.codes.name}_{self.vectors}{'z' if self.zeros else ''}{'o' if self.offset else ''}"
 
 
 class _Unpack(Loops):
@@ -248,17 +250,27 @@ class _Unpack(Loops):
         arg, n = self.arg, self.unpack.vectors
         head = n * (2 if self.unpack.offset else 1)
 
+        shifts = self.width // 4  # bytes of a vector's shifts
+
         def block(now: list[Any]) -> list[Any]:
-            target, source, side = now
+            target, source = now
             for j in range(head):
                 at = self.width * j
                 self.store(self.load(self.offset(source, at), self.ints, 4), self.offset(target, at), 4)
-            self.unpacking.begin(side, n)
-            start = self.width * head
-            self.repeat(arg["steps"], [self.offset(target, start), self.offset(source, start)], self.unit)
-            return [self.b.add(target, arg["lda"]), self.b.add(source, arg["pitch"]), self.b.add(side, arg["plane"])]
+            ahead = behind = self.width * head
+            if self.unpack.zeros or self.codes.form == "shifts":
+                self.unpacking.begin(self.offset(source, behind), n)
+                behind += n * shifts
+            if self.unpack.zeros:
+                for j in range(n):
+                    at = self.width * head + shifts * j
+                    narrow = self.load(self.offset(source, at), vector(I8, shifts), 1)
+                    self.store(narrow, self.offset(target, at), 1)
+                ahead += n * shifts
+            self.repeat(arg["steps"], [self.offset(target, ahead), self.offset(source, behind)], self.unit)
+            return [self.b.add(target, arg["lda"]), self.b.add(source, arg["pitch"])]
 
-        self.repeat(arg["segments"], [arg["a"], arg["b"], arg["columns"]], block)
+        self.repeat(arg["segments"], [arg["a"], arg["b"]], block)
         self.b.ret_void()
 
     def unit(self, now: list[Any]) -> list[Any]:
