@@ -61,12 +61,13 @@ class Spot:
 
 
 def spots(result: Result) -> list[Spot]:
-    """One for each sweep whose operations and bytes are known: its chosen tile."""
+    """One for each sweep whose operations and bytes are known: its chosen tile. Those on the fewest threads, as the roofs."""
     found = []
-    for s in result.sweeps:
+    fewest = min((s.threads for s in result.sweeps), default=1)
+    for s in (s for s in result.sweeps if s.threads == fewest):
         gops = s.gops(time_us(s))
         if gops is not None and s.bytes:
-            found.append(Spot(f"{s.label} x{s.threads}" if s.threads > 1 else s.label, s.operations / s.bytes, gops))
+            found.append(Spot(s.label, s.operations / s.bytes, gops))
     return found
 
 

@@ -82,7 +82,8 @@ def _heat(axes: Any, sweep: Sweep, names: tuple[str, str]) -> None:
     axes.set_yticks(range(len(grid.rows)), grid.rows)
     axes.set(xlabel=grid.y, ylabel=grid.x)
     rest = f", best over {grid.rest}" if grid.rest else ""
-    axes.set_title(f"{sweep.kernel} {sweep.label}: {grid.what}{rest}", fontsize=10)
+    threads = f", {sweep.threads} threads" if sweep.threads > 1 else ""
+    axes.set_title(f"{sweep.kernel} {sweep.label}{threads}: {grid.what}{rest}", fontsize=10)
     middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
     for r, c in np.argwhere(~np.isnan(cells)):
         dark = (cells[r, c] < middle) == grid.higher_is_better

@@ -20,7 +20,8 @@ body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
-th.text, td.text { text-align: left; } th { cursor: pointer; } th[aria-sort] { text-decoration: underline; }
+th.text, td.text { text-align: left; } td.text:first-child { white-space: nowrap; }
+th { cursor: pointer; } th[aria-sort] { text-decoration: underline; }
 tr.chosen { background: var(--mark); font-weight: 600; } tr.bad td { color: #c0392b; }
 .scroll { overflow-x: auto; } .warn { color: #c0392b; } .pictures svg { max-width: 100%; height: auto; background: #fff; }
 figure { margin: 1rem 0; } details { margin: .6rem 0; } summary { cursor: pointer; }
@@ -64,10 +65,10 @@ def page(result: Result) -> str:
         "<table><tbody>"
         + "".join(f"<tr><td class='text'>{k}</td><td class='text'>{escape(str(v))}</td></tr>" for k, v in facts),
         "</tbody></table>",
-        *(_sweep(s) for s in result.sweeps),
         "<section class='pictures'><h2>Pictures</h2>" if pictures else "<section>",
         *pictures,
         "</section>",
+        *(_sweep(s, " open" if len(result.sweeps) < 3 else "") for s in result.sweeps),
         f"<script type='application/json' id='result'>{_json(result)}</script>",
         f"<script>{SCRIPT}</script></body></html>\n",
     ]
@@ -106,12 +107,12 @@ def _table(headings: list[tuple[str, bool]], rows: list[str]) -> str:
     return f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
-def _sweep(s: Sweep) -> str:
+def _sweep(s: Sweep, opened: str) -> str:
     peak = f", measured peak {s.peak_gops:.0f} {'GFLOPS' if s.unit == 'fma' else 'GOPS'}" if s.peak_gops else ""
     threads = f"{s.threads} thread{'s' * (s.threads > 1)}"
     lines = [
-        f"<section><h2>{escape(s.kernel)} {escape(s.label)}</h2>",
-        f"<p>{threads} on {escape(s.device)}{peak}. Search: {s.search}; caches: {s.cache}. "
+        f"<section><h2>{escape(s.kernel)} {escape(s.label)}, {threads}</h2>",
+        f"<p>{threads.capitalize()} on {escape(s.device)}{peak}. Search: {s.search}; caches: {s.cache}. "
         f"{len(s.timed)} of {len(s.points)} tiles timed, {s.count('pruned')} pruned, {s.compiled} compiled in "
         f"{s.compile_s:.1f} s; {s.wall_s:.1f} s in all. Right by {escape(s.checked)}.</p>",
         f"<p>Chosen: <b>{escape(show(s.best))}</b>{' (saved: plans take it)' if s.saved else ''}.</p>",
@@ -157,6 +158,6 @@ def _sweep(s: Sweep) -> str:
         ("status", True), ("why", True),
     ]  # fmt: skip
     lines.append(
-        f"<details open><summary>All {len(s.points)} tiles</summary>{_table(headings, rows)}</details></section>"
+        f"<details{opened}><summary>All {len(s.points)} tiles</summary>{_table(headings, rows)}</details></section>"
     )
     return "\n".join(lines)

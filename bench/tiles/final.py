@@ -6,6 +6,7 @@ the noise it stays: a tile that wins by luck would be another one tomorrow.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..timing import Ratio
 
 ROUNDS = 9
 BLOCK = 0.004  # seconds of a block
+WARM = 0.004  # seconds of calls before anything counts
 WORTH = 0.01  # a gain that is smaller is not worth another tile
 REPEATS = 3  # a block's figure is the fastest of so many parts of it
 
@@ -32,7 +34,11 @@ def rounds(
     figures: dict[str, list[float]] = {name: [] for name in calls}
     many = {}
     for name, call in calls.items():
-        call()
+        if settle is not None:
+            settle()
+        end = time.perf_counter() + WARM
+        while time.perf_counter() < end:  # a plan finds out by itself how many threads pay
+            timer.time(call, 1)
         once = timer.time(call, 2) / 2
         many[name] = max(1, round(block / REPEATS / max(once, 1e-9)))
     for turn in range(count):

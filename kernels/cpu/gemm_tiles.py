@@ -17,6 +17,8 @@ MOST_ROWS = 20
 LATENCY = 5  # cycles until the same sum can be added to again
 TILE_ENDS = 50  # cycles that a tile costs beside its steps: storing it, and starting the next
 LOADS = 1.5  # loads a cycle
+POINTERS = 8  # rows of A whose addresses stay in registers: each further one is loaded, and stored, in each step
+SPILL = 8  # cycles of a step that a vector costs that is kept in memory
 
 
 def _registers(isa: str | None) -> tuple[int, ...]:
@@ -92,7 +94,7 @@ def count(plan: gemm_plan.Plan, M: int, batch: int = 1) -> Work:
     passes = [min(mc, M - row) for row in range(0, M, mc)]
     vectors, registers = layout.nr // lanes, levels.LEVELS[plan.family.level].registers
     needed = mr * vectors + vectors + 1  # sums, a row of B, a value of A
-    spills = max(0, needed - registers)
+    spills = max(0, needed - registers + (2 if registers >= 32 else 0))
     cycles, from_l2, from_l3 = 0.0, 0.0, 0.0
     depth_passes = -(-steps // kc)
     for width in set(panels):
@@ -103,7 +105,8 @@ def count(plan: gemm_plan.Plan, M: int, batch: int = 1) -> Work:
             tiles = -(-rows // mr)
             short, tall = divmod(rows, tiles)
             for height, n in ((short + 1, tall), (short, tiles - tall)):
-                a_step = max(height * across, LATENCY, (across + height) / LOADS) + 2 * spills
+                loads = across + height + 2 * max(0, height - POINTERS)
+                a_step = max(height * across, LATENCY, loads / LOADS) + SPILL * spills
                 cycles += again * n * (steps * a_step + depth_passes * (TILE_ENDS + height * across))
             stays = panel + 4 * min(kc, steps) * mr <= 0.8 * cache["l1"]
             from_l2 += again * depth_passes * panel * (1 if stays else tiles)
@@ -122,7 +125,7 @@ def count(plan: gemm_plan.Plan, M: int, batch: int = 1) -> Work:
     deep = 1 if dot.real else DOTS[levels.LEVELS[plan.family.level].dot].group
     each = 2 * deep * lanes  # operations of that ceiling in a cycle
     tile = {"mr": mr, "nr": layout.nr, "mc": mc, "kc": min(kc, steps) * layout.group}
-    hopeless = f"{mr} x {layout.nr} needs {needed} registers of {registers}" if spills else ""
+    hopeless = f"{mr} x {layout.nr} needs {needed} registers of {registers}" if needed > registers else ""
     group = {"mr": mr, "nr": layout.nr, "splits K": int(plan.family.split_k)}
     moved = {level: batch * n for level, n in moved.items()}
     return Work(tile, batch * cycles * each, unit, moved, group, hopeless)
