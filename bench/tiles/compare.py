@@ -1,7 +1,7 @@
 """Two results of the same sweeps held together: what became slower, beyond what the noise explains.
 
-A point counts as slower where its 5th percentile rose by more than the limit, and by more than both of its samples' own
-spread can explain; the verdict on a sweep is taken over all points of both, because one code change moves all of them
+A machine has seconds in which everything is slower. So each time is divided by that of a fixed piece of work, done right
+after it, where both results have one. The verdict is then taken over all points: a change of the code moves all of them,
 while noise moves each by itself.
 """
 
@@ -96,8 +96,8 @@ def _names(found: Mapping[Key, Sweep]) -> str:
 
 
 def _change(old: Sweep, new: Sweep, limit: float) -> Change:
-    before = _times(old)
-    after = _times(new)
+    yard = all(p.yard_us for s in (old, new) for p in s.timed)
+    before, after = _times(old, yard), _times(new, yard)
     common = [tile for tile in before if tile in after]
     if not common:
         return Change(new.kernel, new.label, new.threads, 1.0, 0.0, 0.0, 0, UNSURE, "no tile was timed in both")
@@ -123,10 +123,13 @@ def _error(ratios: Any) -> float:
     return NOISE * 1.2533 * deviation / len(ratios) ** 0.5 / float(np.median(ratios))
 
 
-def _times(sweep: Sweep) -> dict[tuple[tuple[str, int], ...], float]:
-    """{tile: seconds}: of the final where a tile was in it, else of its samples."""
-    found = {tuple(sorted(p.tile.items())): p.p5_us for p in sweep.points if p.p5_us is not None and p.status == "ok"}
-    return {tile: us for tile, us in found.items() if us}
+def _times(sweep: Sweep, yard: bool) -> dict[tuple[tuple[str, int], ...], float]:
+    """{tile: microseconds, or pieces of the fixed work}."""
+    return {
+        tuple(sorted(p.tile.items())): p.p5_us / (p.yard_us if yard and p.yard_us else 1.0)
+        for p in sweep.timed
+        if p.p5_us
+    }
 
 
 def _spread(sweep: Sweep) -> float:

@@ -11,8 +11,10 @@ import numpy as np
 
 from ...executors.tiling import TilingExecutor
 from ...executors.tuned import STAGE, Tunable, machine
+from ...kernels.cpu import isa
 from ...kernels.forge import Counts
 from ...primitives.errors import ArgumentError
+from .. import peak
 from ..timing import settle
 from .problem import Problem
 from .sampling import WallClock
@@ -37,10 +39,11 @@ class Device:
 
     name = "cpu"
 
-    def __init__(self, threads: int = 1, isa: str | None = None) -> None:
+    def __init__(self, threads: int = 1, level: str | None = None) -> None:
         self.threads = threads
-        self.isa = isa
+        self.isa = level
         self.timer: Any = WallClock()
+        self._yard: Any = None
         self.fixed: dict[str, dict[str, int]] = {}
 
     def executor(self, tile: Mapping[str, Mapping[str, int]]) -> Any:
@@ -66,6 +69,15 @@ class Device:
         """The name under which the store keeps what is measured here."""
         return machine("cpu", self.isa)
 
+    def yardstick(self) -> float | None:
+        """Microseconds of a fixed piece of arithmetic on registers, now; None where there is none."""
+        if self._yard is None:
+            level = isa.select(self.isa).name
+            self._yard = peak.dot(level) or peak.fma(level) or ()
+            if self._yard:
+                self._yard.call()
+        return min(WallClock().time(self._yard.call, 1) for _ in range(3)) * 1e6 if self._yard else None
+
     def settle(self) -> None:
         """Before a block of calls: let the threads of others stop spinning."""
         if self.threads > 1:
@@ -79,10 +91,10 @@ class Device:
         return Counts.compiled, time.perf_counter()
 
 
-def device(name: str, threads: int = 1, isa: str | None = None) -> Device:
+def device(name: str, threads: int = 1, level: str | None = None) -> Device:
     """The device of that name: "cpu", "cuda:0", or "interpreter" (CUDA kernels without a GPU)."""
     if name == "cpu":
-        return Device(threads, isa)
+        return Device(threads, level)
     if name == "interpreter" or name.startswith("cuda"):
         from .cuda import CudaDevice
 

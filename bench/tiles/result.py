@@ -26,6 +26,7 @@ class Point:
     p5_us      microseconds a call, the 5th percentile of `samples`; median_us their median
     spread     of the fastest quarter of the samples
     stopped    why sampling ended: steady, budget or slow
+    yard_us    microseconds that a fixed piece of work took right after it: how fast the machine was at that time
     cold_us    the same with the caches as `Sweep.cold` says
     predicted_us  what the model said before anything was compiled
     origin     "measured" now, or "store": in an earlier run
@@ -40,6 +41,7 @@ class Point:
     samples: int = 0
     spread: float | None = None
     stopped: str = ""
+    yard_us: float | None = None
     cold_us: float | None = None
     predicted_us: float | None = None
     origin: str = "measured"

@@ -75,7 +75,7 @@ def sample(
     before: Call | None = None,
     inner: float = INNER,
 ) -> Sample:
-    """Time a call.
+    """Time a call that was made once already: the first one may compile or allocate.
 
     timer      has time(call, n): seconds that n calls take
     incumbent  seconds of the best so far: a call that is clearly slower is given up after FIRST samples
@@ -84,7 +84,6 @@ def sample(
     before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
     """
     timer = timer or WallClock()
-    call()
     n = 1
     if before is None:
         once = timer.time(call, 1)

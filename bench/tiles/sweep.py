@@ -20,6 +20,8 @@ from .space import Candidate, Space, Tile, show
 
 TOP = 3  # tiles in the final, beside the own choice
 COLD_SAMPLES = 8
+# of a point, in the store
+REMEMBERED = ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped", "yard_us")
 
 
 @dataclass
@@ -211,6 +213,7 @@ class Sweeper:
         found = sample(ready.call, self.device.timer, incumbent=incumbent, least=least, before=self.before)
         point.p5_us, point.median_us = found.p5 * 1e6, found.median * 1e6
         point.samples, point.spread, point.stopped = found.samples, found.spread, found.stopped
+        point.yard_us = self.device.yardstick()
         point.status = DROPPED if found.stopped == "slow" else OK
         point.why = f"more than {100 * (SLOW - 1):.0f} % slower than the best so far" if point.status == DROPPED else ""
 
@@ -234,14 +237,12 @@ class Sweeper:
 
     def _keep(self, point: Point) -> None:
         if point.status in (OK, DROPPED, WRONG):
-            facts = {
-                k: getattr(point, k) for k in ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped")
-            }
+            facts = {k: getattr(point, k) for k in REMEMBERED}
             line = {"kind": tuning.POINT, **self.tunable.key.facts(), "tile": point.tile, "where": self.where, **facts}
             tuning.append(self.device.machine, line)
 
     def _take(self, point: Point, line: Mapping[str, Any]) -> None:
-        for k in ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped"):
+        for k in REMEMBERED:
             setattr(point, k, line.get(k, getattr(point, k)))
         point.origin = "store"
         self.sweep.resumed += 1

@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import config
@@ -107,7 +108,13 @@ def target() -> tuple[str, str, str]:
     """(triple, processor, features) that Numba compiles for."""
     from numba.core.registry import cpu_target
 
-    triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
+    return _names(cpu_target.target_context.codegen())
+
+
+@lru_cache(maxsize=4)
+def _names(codegen: Any) -> tuple[str, str, str]:
+    """Asking costs half a millisecond, and a plan asks often."""
+    triple, cpu, features = codegen.magic_tuple()
     return triple, cpu, features or ""
 
 

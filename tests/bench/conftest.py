@@ -51,6 +51,9 @@ class Timed(Device):
         ready.call = call
         return ready
 
+    def yardstick(self):
+        return None
+
     def time(self, call, n):
         return n * self.seconds(getattr(call, "tile", {})) * (1 + self.noise * abs(self.random.standard_normal()))
 
