@@ -84,13 +84,13 @@ def sample(
     before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
     """
     timer = timer or WallClock()
-    n = 1
+    n, once = 1, 0.0
     if before is None:
         once = timer.time(call, 1)
         while once * n < inner and n < 1 << 20:
             n = max(n + 1, min(4 * n, round(inner / max(once, 1e-9)) + 1))
             once = timer.time(call, n) / n
-    found: list[float] = []
+    found = [once] if once and n == 1 else []
     end = time.perf_counter() + seconds
     while True:
         if before is not None:
