@@ -17,7 +17,7 @@ from ..timing import Ratio
 ROUNDS = 9
 BLOCK = 0.004  # seconds of a block
 WARM = 0.004  # seconds of calls before anything counts
-WORTH = 0.01  # a gain that is smaller is not worth another tile
+WORTH = 0.005  # a gain that is smaller is not worth another tile
 REPEATS = 3  # a block's figure is the fastest of so many parts of it
 
 Array = np.ndarray[Any, Any]

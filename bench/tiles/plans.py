@@ -16,7 +16,7 @@ from ...kernels.forge import Counts
 from ...primitives.errors import ArgumentError
 from .. import peak
 from ..timing import settle
-from .problem import Problem
+from .problem import Problem, aligned
 from .sampling import WallClock
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ class Device:
     def make(self, problem: Problem, step: str = "", tile: Mapping[str, int] | None = None) -> Ready:
         """A plan, bound to the problem's inputs and to outputs of its own, which hold nothing right yet."""
         plan = self.plan(problem, step, tile)
-        outputs = {n: np.empty_like(y) for n, y in problem.reference[0].items()}
+        outputs = {n: aligned(y) for n, y in problem.reference[0].items()}
         for y in outputs.values():
             y.reshape(-1).view(np.uint8)[...] = 0xA5
         return Ready(plan.bind(problem.inputs, outputs), outputs, plan)

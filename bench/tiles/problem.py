@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,12 @@ from ...executors.tiling import TilingExecutor
 from ...primitives import dtypes
 from ...primitives.errors import ArgumentError, KernelNotFound
 from ...primitives.kernel import Kernel, signature
+from ...primitives.memory import aligned_bytes
 from ...primitives.pipeline import Pipeline
 from ...primitives.sizes import evaluate, names, size
 
 Array = np.ndarray[Any, Any]
+LINE = 64
 MOST_FOR_REFERENCE = 4e9  # operations that the NumPy reference is given; it does about 10**9 a second
 
 
@@ -50,6 +52,11 @@ class Problem:
     judge: str = "exact arithmetic"
     allowed: dict[str, Array] = field(default_factory=dict)
     case: tuple[Any, str] | None = None
+
+    def __post_init__(self) -> None:
+        self.inputs = {n: aligned(x) if isinstance(x, np.ndarray) else x for n, x in self.inputs.items()}
+        if self.case is not None:
+            self.case = replace(self.case[0], a=self.inputs["a"]), self.case[1]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -91,6 +98,13 @@ class Problem:
             if off.any():
                 return f"{int(off.sum())} of {off.size} elements of {name} differ from {self.reference[1]}"
         return ""
+
+
+def aligned(array: Array) -> Array:
+    """A copy that begins on a cache line. Where an array lies would otherwise decide about a tenth of a small step's time."""
+    copy = aligned_bytes(array.nbytes, LINE)[: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 Maker = Callable[..., Problem]

@@ -18,7 +18,7 @@ from .result import DROPPED, FAILED, OK, PRUNED, WRONG, Point, Rival, Sweep
 from .sampling import SLOW, sample
 from .space import Candidate, Space, Tile, show
 
-TOP = 3  # tiles in the final, beside the own choice
+TOP = 4  # tiles in the final, beside the own choice
 COLD_SAMPLES = 8
 # of a point, in the store
 REMEMBERED = ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped", "yard_us")
