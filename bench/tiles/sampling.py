@@ -6,8 +6,10 @@ moves by a fifth from run to run, the 5th percentile by far less.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +32,18 @@ class WallClock:
     name = "clock"
 
     def time(self, call: Call, n: int) -> float:
-        """Seconds that n calls take together."""
+        """Seconds that n calls take together.
+
+        The loop is one of C: CPython fits a loop of its own to the first kind of callable that it meets, so that what is
+        timed first would seem 0.2 us faster than what comes later.
+        """
+        calls = itertools.starmap(call, itertools.repeat((), n))
         start = time.perf_counter()
-        for _ in range(n):
-            call()
+        _consume(calls)
         return time.perf_counter() - start
+
+
+_consume: Callable[[Iterator[Any]], None] = collections.deque(maxlen=0).extend  # runs an iterator to its end and keeps nothing
 
 
 @dataclass(frozen=True)

@@ -358,7 +358,7 @@ def plan(
         if tile is None and level.registers >= 32:
             mr = _NARROW.get(vectors, mr)
     layout = PanelLayout(K, N, lanes, vectors, group)
-    split_k = 4 * layout.steps * layout.nr > PANEL_LIMIT if kc is None else kc < layout.steps * group
+    split_k = 4 * layout.steps * layout.nr > PANEL_LIMIT if kc is None else kc < K
     rest = layout.rest_vectors
     finish = finish or split_k
     finish_rest = finish or bool(layout.rest % lanes and not level.masked)
