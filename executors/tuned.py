@@ -50,6 +50,7 @@ class Tiles:
     given    {step: tile}: these are taken as they are
     sizes    run-time sizes that are known when the plan is made
     look     whether to look into the tuning store
+    machine  under which name, where it is not the CPU's
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Tiles:
         threads: int = 1,
         sizes: Mapping[str, int] | None = None,
         look: bool = False,
+        machine: str = "",
     ) -> None:
         self.given = {step: dict(tile) for step, tile in (given or {}).items()}
         self.found: dict[str, dict[str, int]] = {}
@@ -69,7 +71,7 @@ class Tiles:
         self.sizes = dict(sizes or {})
         self.isa = isa
         self.threads = threads
-        self.machine = machine(backend, isa) if look else ""
+        self.machine = machine or (machine_of(backend, isa) if look else "")
 
     def of(
         self,
@@ -122,7 +124,7 @@ class Tiles:
         return ""
 
 
-def machine(backend: str, isa: str | None) -> str:
+def machine_of(backend: str, isa: str | None) -> str:
     """The name under which the store keeps what was measured on this machine with a backend."""
     name = tuning.cpu_machine(isa)
     return name if backend == "cpu" else f"{backend}-{name}"

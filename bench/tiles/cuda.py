@@ -6,42 +6,43 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import executors
-from ...executors.cuda_timer import EventTimer
-from ...executors.tuned import machine
-from ...primitives.errors import Unsupported
-from .plans import Device
+from .plans import Device, Ready
+from .problem import Problem
 from .sampling import WallClock
 
 
 class CudaDevice(Device):
-    """A GPU, or "interpreter".
+    """A GPU, or "interpreter". A result is checked after a whole run; what is timed are launches of its graph alone.
 
-    executor  makes an executor from (device, tile=...); None: this package's own
-    timer     None: events on the GPU; the interpreter has no clock but the process's
+    executor  makes an executor from (device=, tile=, tuned=); None: this package's own
     """
 
-    def __init__(self, name: str, executor: Any = None, timer: Any = None) -> None:
+    def __init__(self, name: str, executor: Any = None) -> None:
         super().__init__()
         self.name = name
-        self._executor = executor or _own_executor()
-        if timer is None:
-            timer = WallClock() if name == "interpreter" else EventTimer()
-        self.timer = timer
+        self._make = executor or executors.CudaExecutor
+        self._own = self._make(device=name, tile={}, tuned=False)
+        if name != "interpreter":
+            from ...executors.cuda.timer import EventTimer
+
+            self.timer = EventTimer(self._own.runner)
+        else:
+            self.timer = WallClock()
 
     @property
     def machine(self) -> str:
-        return machine(self.name.partition(":")[0], None)
+        return str(self._own.machine)
+
+    def executor(self, tile: Mapping[str, Mapping[str, int]]) -> Any:
+        return self._make(device=self.name, tile=tile, tuned=False)
+
+    def make(self, problem: Problem, step: str = "", tile: Mapping[str, int] | None = None) -> Ready:
+        ready = super().make(problem, step, tile)
+        if self.name != "interpreter":
+            ready.call()
+            ready.call = ready.plan.launches(problem.shapes)
+        return ready
 
     def yardstick(self) -> None:
         """A GPU's clock is not the CPU's."""
         return
-
-    def executor(self, tile: Mapping[str, Mapping[str, int]]) -> Any:
-        return self._executor(device=self.name, tile=tile)
-
-
-def _own_executor() -> Any:
-    try:
-        return executors.CudaExecutor
-    except AttributeError as error:
-        raise Unsupported(f"there is no executor for CUDA devices here ({error}); --device cpu works") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from ...kernels.reference.gemm import bf16_bound, gemm_f32
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
 from ..cases import Case, Shape
+from ..peers.conv import Shape as Window
 from .problem import Array, Problem, dimensions, maker, random
 
 _GEMM = re.compile(r"gemm_(f32|u8|s8|s16|f16|bf16)(u8|s8|s16|f16|bf16|f32)?(s32|f32)?")
+_CONV = re.compile(r"conv_(f32|u8|s8|s16|f16|bf16)(u8|s8|s16|f16|bf16|f32)?(s32|f32)?")
 SAMPLED_ROWS = 16  # of a float32 result that are compared with the written order of the sum
 
 
@@ -101,9 +104,14 @@ def linear(kernel: str, shape: Any, seed: int = 0, scheme: Any = None) -> Proble
         y = pipe.add(Linear(form, K, compute), x=value, **weights)
     else:
         w = (rng.standard_normal((N, K)) * 0.02).astype(np.float32)
-        y = ops.linear(value, _scheme(scheme).quantize(w), compute=compute)  # type: ignore[attr-defined]
+        y = ops.linear(value, _scheme(scheme).quantize(w), compute=compute)
     pipe.output("y", y)
-    step = next(s for s in pipe.order() if s.kernel.name.startswith("linear"))
+    step = next((s for s in pipe.order() if s.kernel.name.startswith("linear")), None)
+    if step is None:
+        raise ArgumentError(
+            f"weights of {getattr(_scheme(scheme), 'name', scheme)} are decoded before a product with compute={compute!r}, "
+            f"so no step decodes them inside; kernel linear_int8, linear_f32 or linear_bf16 may"
+        )
     label = f"{M}x{K}x{N}" + (f" {getattr(_scheme(scheme), 'name', scheme)}" if scheme is not None else "")
     return Problem(step.kernel.name, label, pipe, {"x": x}, step.name, 2.0 * M * K * N)
 
@@ -115,3 +123,24 @@ def _scheme(given: Any) -> Any:
     import tilework
 
     return tilework.schemes.get(given)  # type: ignore[attr-defined]
+
+
+@maker("conv_", "N,C,H,O,k,s,p,g")
+def conv(kernel: str, shape: Any, seed: int = 0, layout: str = "NHWC") -> Problem:
+    """A convolution of N images of C channels, H by H: O outputs, a window k by k, stride s, padding p, g groups."""
+    given = Window.parse(shape if isinstance(shape, str) else ",".join(map(str, shape)))
+    N, C, H, outputs, k, s, p, g = astuple(given)
+    found = _CONV.fullmatch(kernel)
+    x_dtype, w_dtype = (found[1], found[2] or found[1]) if found else ("u8", "s8")
+    rng = np.random.default_rng(seed)
+    image = (N, H, H, C) if layout == "NHWC" else (N, C, H, H)
+    x, w = random(x_dtype, image, rng), random(w_dtype, (outputs, C // g, k, k), rng)
+    pipe = Pipeline(kernel)
+    y = ops.conv(pipe.input("x", x_dtype, image), w, strides=s, pads=p, groups=g, layout=layout)
+    pipe.output("y", y)
+    step = pipe.steps[-1]
+    if step.kernel.name != kernel:
+        raise ArgumentError(f"there is no {kernel}; {step.kernel.name} is what multiplies {x_dtype} and {w_dtype}")
+    rows = (H + 2 * p - k) // s + 1
+    operations = 2.0 * N * outputs * rows * rows * (C // g) * k * k
+    return Problem(kernel, f"{N},{C},{H},{outputs},{k},{s},{p},{g} {layout}", pipe, {"x": x}, step.name, operations)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...executors.tiling import TilingExecutor
-from ...executors.tuned import STAGE, Tunable, machine
+from ...executors.tuned import STAGE, Tunable, machine_of
 from ...kernels.cpu import isa
 from ...kernels.forge import Counts
 from ...primitives.errors import ArgumentError
@@ -67,7 +67,7 @@ class Device:
     @property
     def machine(self) -> str:
         """The name under which the store keeps what is measured here."""
-        return machine("cpu", self.isa)
+        return machine_of("cpu", self.isa)
 
     def yardstick(self) -> float | None:
         """Microseconds of a fixed piece of arithmetic on registers, now; None where there is none."""
@@ -124,7 +124,7 @@ class Stage:
 def stages(plan: Any, problem: Problem) -> list[Stage]:
     """The stages of several steps in a plan, each by a step of the user's pipeline that is in it."""
     found = []
-    for chain in plan.prepare(problem.shapes).chains:
+    for chain in getattr(plan.prepare(problem.shapes), "chains", ()):
         inside = {step.name for step in chain.steps}
         notes = [note for note in plan.lowered.notes if note.became and note.became[-1] in inside]
         if notes:

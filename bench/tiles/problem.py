@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from ...executors import inputs as doors
+from ...executors.profiling import operations
 from ...executors.single_thread import SingleThreadExecutor
 from ...executors.tiling import TilingExecutor
 from ...primitives import dtypes
 from ...primitives.errors import ArgumentError, KernelNotFound
-from ...primitives.kernel import Kernel, signature
+from ...primitives.kernel import Kernel, index_space, signature
 from ...primitives.memory import aligned_bytes
 from ...primitives.pipeline import Pipeline
 from ...primitives.sizes import evaluate, names, size
@@ -195,12 +196,9 @@ def of_kernel(kernel: Kernel, shape: Any, seed: int = 0) -> Problem:
     for slot, value in zip(slots, written if isinstance(written, tuple) else (written,), strict=True):
         pipe.output(slot, value)
     label = " ".join(f"{name}={shape[name]}" for name in known)
-    return Problem(kernel.name, label, pipe, inputs, kernel.name, _operations(kernel, shape))
-
-
-def _operations(kernel: Any, sizes: Mapping[str, int]) -> float:
-    own = getattr(kernel, "operations", None)
-    return float(own(sizes)) if callable(own) else 0.0
+    space = index_space(kernel)
+    extents = {axis.name: evaluate(axis.size(), shape) for axis in space.axes} if space is not None else {}
+    return Problem(kernel.name, label, pipe, inputs, kernel.name, operations(kernel, extents, list(inputs.values()))[0])
 
 
 def of_pipeline(pipe: Pipeline, sizes: Mapping[str, int] | None = None, seed: int = 0, step: str = "") -> Problem:

@@ -43,7 +43,9 @@ class WallClock:
         return time.perf_counter() - start
 
 
-_consume: Callable[[Iterator[Any]], None] = collections.deque(maxlen=0).extend  # runs an iterator to its end and keeps nothing
+_consume: Callable[[Iterator[Any]], None] = collections.deque(
+    maxlen=0
+).extend  # runs an iterator to its end and keeps nothing
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,8 @@ class Sweeper:
         space = Space.make(self.tunable, isa, self.options.tiles, self.stages)
         self.before = caching.before(self.options.cache, [*self.problem.inputs.values()])
         self.sweep = self._empty(space)
-        self.ceilings = ceilings.known(self.device.threads, isa) if self._works(space) else None
+        measured = self.device.name == "cpu" and self._works(space)
+        self.ceilings = ceilings.known(self.device.threads, isa) if measured else None
         if self.ceilings is not None:
             self.sweep.unit = self._works(space)
             self.sweep.peak_gops = self.ceilings.gops.get(self.sweep.unit)

@@ -20,6 +20,8 @@ class CudaExecutor(SingleThreadExecutor):
     device   "cuda:0" and so on; or "interpreter", which executes the same graph (the same nodes, grids and arguments)
              on the CPU and checks every access: slow, for small sizes, exact
     fuse     whether element-wise steps may be compiled into the kernel before them
+    tile     {step: tile}: tiles of a fixed size, to see what they do
+    tuned    whether steps without a tile= take the one that `tilework bench sweep --save` found on this device
     seed     with "interpreter": of the order in which nodes, blocks and warps run, within what the graph allows
 
     A step that has no CUDA kernel runs on the CPU, and `explain()` names it. Results are the CPU's to the bit.
@@ -27,8 +29,17 @@ class CudaExecutor(SingleThreadExecutor):
 
     backend = "cuda"
 
-    def __init__(self, device: str = "cuda:0", *, fuse: bool = True, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        device: str = "cuda:0",
+        *,
+        fuse: bool = True,
+        tile: Mapping[str, Mapping[str, int]] | None = None,
+        tuned: bool = True,
+        seed: int | None = None,
+    ) -> None:
         super().__init__("cuda")
+        self.tile, self.tuned = {step: dict(t) for step, t in (tile or {}).items()}, tuned
         self.device_name, self.fuse, self.seed = device, fuse, seed
         self.runner = self._runner(device, seed)
 
@@ -42,6 +53,12 @@ class CudaExecutor(SingleThreadExecutor):
         if seed is not None:
             raise ArgumentError(f"seed={seed} with device={device!r}; the order of a device cannot be drawn")
         return importlib.import_module(".driver", __package__).Driver(int(number or "0"))
+
+    @property
+    def machine(self) -> str:
+        """The name under which the tuning store keeps what was measured on this device."""
+        cc = getattr(self.runner, "cc", None)
+        return f"cuda-sm_{cc[0]}{cc[1]}" if cc else f"cuda-{self.device_name}"
 
     def __repr__(self) -> str:
         return f"CudaExecutor(device={self.device_name!r}{'' if self.fuse else ', fuse=False'})"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...kernels import factory
 from ...kernels.cuda.launch import Device
 from ...primitives.context import ExecContext
 from ...primitives.errors import KernelNotFound, UnwrittenRead
 from ...primitives.kernel import index_space
 from ...primitives.pipeline import Pipeline, Step, Value
+from ...primitives.sizes import evaluate
 from .. import inputs as doors
 from ..lowering import lower
 from ..recording import NeedsData, Operand, RecordingContext
 from ..single_thread import SingleThreadPlan, _Binding
 from ..tiles import choose, extents, facts_of, named, raise_status, run_whole
+from ..tuned import Tiles
 from .graph import ALIGN, Assembly, Buffer, Graph, Node, own_buffers, span_of
 
 if TYPE_CHECKING:
@@ -37,7 +40,8 @@ class CudaPlan(SingleThreadPlan):
 
     def __init__(self, pipe: Pipeline, executor: CudaExecutor) -> None:
         pipe.validate()
-        self.lowered = lower(pipe, "cuda", executor.fuse, fold_on="cpu")
+        self.tiles = Tiles(executor.tile, machine=executor.machine if executor.tuned else "")
+        self.lowered = lower(pipe, "cuda", executor.fuse, tiles=self.tiles, fold_on="cpu")
         super().__init__(self.lowered.pipe, executor)
         self.source = pipe
         self.device = executor.runner
@@ -96,7 +100,7 @@ class CudaPlan(SingleThreadPlan):
             sweeps = self._recorded(step, operands)
             made = []
             for kernel, swept in sweeps:
-                _, implementation = choose(kernel, "cuda", facts_of(kernel, swept))
+                implementation = self._implementation(step, kernel, swept, binding)
                 if not isinstance(implementation, Device):
                     raise HostOnly("its implementation is no CUDA kernel")
                 made.append((kernel, swept, implementation.plan(*swept)))
@@ -108,6 +112,30 @@ class CudaPlan(SingleThreadPlan):
             return
         for kernel, swept, launches in made:
             assembly.add(step, kernel, launches.launches, launches.temporaries, swept)
+
+    def _implementation(self, step: Step, kernel: Any, swept: tuple[Operand, ...], binding: _Binding) -> Any:
+        """What runs a sweep, with the tile that was asked for or tuned."""
+        facts = facts_of(kernel, swept)
+        variant = factory.find(kernel.name, "cuda", **facts)
+        sizes = {name: evaluate(x, binding.env) for name, x in step.sizes.items() if name != "..."}
+        names = next((note.steps for note in self.lowered.notes if step.name in note.became), (step.name,))
+        tile = self.tiles.of(names, variant, kernel, facts["dtypes"], sizes)
+        return variant.make({**facts, "name": kernel.name, "tile": tile})
+
+    def launches(self, shapes: Mapping[str, tuple[int, ...]]) -> Callable[[], None]:
+        """A call that launches the graph for these sizes on what the device's memory holds, and waits for nothing.
+
+        For whoever times kernels: a run before it has sent the inputs. Only where the device has a stream.
+        """
+        memory = self._memory(self.prepare(shapes))[1]
+        driver = self.device
+        parts = [part for part in memory.parts if part is not None and not isinstance(part, Node)]
+
+        def launch() -> None:
+            for part in parts:
+                driver.call(driver.api.cuGraphLaunch(part, driver.stream), "launch a graph")
+
+        return launch
 
     @staticmethod
     def _recorded(step: Step, operands: Mapping[str, Any]) -> list[tuple[Any, tuple[Operand, ...]]]:

@@ -66,7 +66,7 @@ def read(nbytes: int, threads: int = 1) -> Probe:
     data = np.ones(nbytes // 8, np.int64)
     parts = np.array_split(data, threads)
     times = max(1, (READ if threads > 1 else 1 << 20) // nbytes)  # so that starting a call does not count
-    return Probe("read", _together([partial(_sum, part, times) for part in parts]), times * data.nbytes)
+    return Probe("read", _together([partial(_sum(), part, times) for part in parts]), times * data.nbytes)
 
 
 def triad(nbytes: int, threads: int = 1) -> Probe:
@@ -75,7 +75,7 @@ def triad(nbytes: int, threads: int = 1) -> Probe:
     arrays = [np.ones(n, np.float32) for _ in range(3)]
     parts = list(zip(*(np.array_split(x, threads) for x in arrays), strict=True))
     times = max(1, (READ if threads > 1 else 1 << 20) // nbytes)
-    return Probe("triad", _together([partial(_triad, *part, times) for part in parts]), times * 12.0 * n)
+    return Probe("triad", _together([partial(_triad(), *part, times) for part in parts]), times * 12.0 * n)
 
 
 def _probe(name: str, run: Any, work: float, threads: int) -> Probe:
@@ -161,18 +161,30 @@ def _chain(instruction: str, width: int, chains: int) -> Any:
     return run
 
 
-@njit("int64(int64[::1], int64)", nogil=True, error_model="numpy")
-def _sum(x: Array, times: int) -> int:
-    total = 0
-    for n in range(times):
-        for i in range(x.size):
-            total += x[i] ^ n  # another sum each time, or one pass would do for all
-    return total
+@lru_cache(maxsize=1)
+def _sum() -> Any:
+    """A compiled function (array, times): compiled when it is first asked for, because that takes a while."""
+
+    @njit("int64(int64[::1], int64)", nogil=True, error_model="numpy")
+    def run(x: Array, times: int) -> int:
+        total = 0
+        for n in range(times):
+            for i in range(x.size):
+                total += x[i] ^ n  # another sum each time, or one pass would do for all
+        return total
+
+    return run
 
 
-@njit("void(float32[::1], float32[::1], float32[::1], int64)", nogil=True, error_model="numpy")
-def _triad(a: Array, b: Array, c: Array, times: int) -> None:
-    for n in range(times):
-        s = np.float32(n)
-        for i in range(a.size):
-            a[i] = b[i] + s * c[i]
+@lru_cache(maxsize=1)
+def _triad() -> Any:
+    """A compiled function (a, b, c, times)."""
+
+    @njit("void(float32[::1], float32[::1], float32[::1], int64)", nogil=True, error_model="numpy")
+    def run(a: Array, b: Array, c: Array, times: int) -> None:
+        for n in range(times):
+            s = np.float32(n)
+            for i in range(a.size):
+                a[i] = b[i] + s * c[i]
+
+    return run

@@ -5,6 +5,7 @@ kernels/reference/gemm.py says what it computes; this file only chooses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..factory import register
@@ -20,10 +21,18 @@ def finish_of(kernel: Gemm, steps: Any = ()) -> Finish:
     return Finish((*(f"g{d}" for d in range(kernel.batch)), "m", "n"), 2 + len(slots), steps)
 
 
-@register("gemm", backend="cuda", variant="mma", requires=gemm_mma.refuses, priority=10)
-def build_mma(kernel: Gemm) -> Device:
+@register(
+    "gemm",
+    backend="cuda",
+    variant="mma",
+    requires=gemm_mma.refuses,
+    priority=10,
+    tile_params=gemm_mma.TILES,
+    tile_model=gemm_mma.work,
+)
+def build_mma(kernel: Gemm, tile: Mapping[str, int] | None = None) -> Device:
     def plan(*operands: Any) -> Launches:
-        return gemm_mma.plan(kernel, operands, finish_of(kernel))
+        return gemm_mma.plan(kernel, operands, finish_of(kernel), tile)
 
     return Device(plan)
 

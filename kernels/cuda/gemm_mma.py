@@ -10,10 +10,13 @@ has a zero point, which correct the raw sum:  sum (a - za)(b - zb) = sum ab - za
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...primitives.errors import ArgumentError
 from ..gemm import Gemm
+from ..tileparams import TileParam, Work
 from .finish import Finish
 from .launch import At, Launch, Launches, Temp, address, ceildiv, element_strides, pointee
 from .text import Parameters, indented, made
@@ -36,8 +39,49 @@ class Tile:
     def threads(self) -> int:
         return 32 * self.wm * self.wn
 
+    @property
+    def shared_bytes(self) -> int:
+        return (self.bm + self.bn) * STEP * self.stages
+
 
 LARGE, SMALL = Tile(), Tile(64, 64, 2, 2)
+SHARED = 48 * 1024  # bytes that a block may have without asking
+TILES = {
+    "bm": TileParam(values=(32, 64, 128), compiled=True, doc="rows of a block"),
+    "bn": TileParam(values=(32, 64, 128), compiled=True, doc="columns of a block"),
+    "wm": TileParam(values=(1, 2, 4), compiled=True, doc="warps along the rows"),
+    "wn": TileParam(values=(1, 2, 4), compiled=True, doc="warps along the columns"),
+    "stages": TileParam(values=(2, 3), compiled=True, doc="steps of K on their way at once"),
+}
+
+
+def tile_of(m: int, n: int, given: Mapping[str, int] | None = None) -> Tile:
+    """The tile for a result of these sizes, with what is given. Raises ArgumentError for one that no block can have."""
+    tile = replace(LARGE if m > 64 and n > 64 else SMALL, **(given or {}))
+    if tile.bm % (16 * tile.wm) or tile.bn % (16 * tile.wn):
+        raise ArgumentError(
+            f"tile {tile.bm} x {tile.bn} on {tile.wm} x {tile.wn} warps: a warp takes multiples of 16 rows and 16 columns"
+        )
+    if tile.threads > 1024 or (tile.bm * 4) % tile.threads or (tile.bn * 4) % tile.threads:
+        raise ArgumentError(
+            f"tile {tile.bm} x {tile.bn} has {tile.threads} threads; at most 1024, and a divisor of {tile.bm * 4} and of "
+            f"{tile.bn * 4}, copy whole rows"
+        )
+    if tile.stages not in (2, 3) or tile.shared_bytes > SHARED:
+        raise ArgumentError(
+            f"tile {tile.bm} x {tile.bn} in {tile.stages} stages needs {tile.shared_bytes} bytes of shared memory; two or "
+            f"three stages, and up to {SHARED} bytes, work"
+        )
+    return tile
+
+
+def work(sizes: Mapping[str, int], tile: Mapping[str, int]) -> Work:
+    """What a tile comes to, and the operations of whole blocks, those on padding included."""
+    M, K, N = (int(sizes[name]) for name in ("M", "K", "N"))
+    found = tile_of(M, N, tile)
+    padded = ceildiv(M, found.bm) * found.bm * ceildiv(N, found.bn) * found.bn
+    return Work(asdict(found), 2.0 * padded * ceildiv(max(K, 1), STEP) * STEP)
+
 
 _KERNEL = """\
 import numpy as np
@@ -195,13 +239,15 @@ def reads_a_in_place(a: Any) -> bool:
     return (k_stride == 1 or a.shape[1] == 1) and rows and address(a) % 16 == 0
 
 
-def plan(kernel: Gemm, operands: tuple[Any, ...], finish: Finish, tile: Tile | None = None) -> Launches:
+def plan(
+    kernel: Gemm, operands: tuple[Any, ...], finish: Finish, given_tile: Mapping[str, int] | None = None
+) -> Launches:
     a, b = operands[:2]
     slots = [s for s in ("a_zero_point", "b_zero_point") if getattr(kernel, s) is not None]
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (m, n):
         return Launches(())
-    tile = tile or (LARGE if m > 64 and n > 64 else SMALL)
+    tile = tile_of(m, n, given_tile)
     k_packed = ceildiv(max(k, 1), STEP) * STEP
     # Temporary memory: packed B, sums of its columns, packed A, sums of its rows.
     temporaries = [n * k_packed, 4 * n]
@@ -232,7 +278,7 @@ def plan(kernel: Gemm, operands: tuple[Any, ...], finish: Finish, tile: Tile | N
         bn=tile.bn,
         wn=tile.wn,
         stage=(tile.bm + tile.bn) * STEP,
-        shared=(tile.bm + tile.bn) * STEP * tile.stages,
+        shared=tile.shared_bytes,
         a_bytes=tile.bm * STEP,
         sums=m_tiles * n_tiles * 4,
         left=m_tiles * 4,

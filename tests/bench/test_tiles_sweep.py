@@ -11,7 +11,7 @@ from tilework import ArgSpec, Axis, IndexSpace, Pipeline, TilingExecutor, bench,
 from tilework.bench.tiles import problem
 from tilework.bench.tiles.result import Result
 from tilework.bench.tiles.sweep import Options, Sweeper, Watch
-from tilework.executors.tuned import machine
+from tilework.executors.tuned import machine_of
 from tilework.kernels import tuning
 from tilework.kernels.tileparams import TileParam
 from tilework.primitives.errors import ArgumentError, FileFormatError
@@ -127,8 +127,8 @@ class Sums:
     def index_space(self):
         return IndexSpace((Axis("m", "M"),))
 
-    def operations(self, sizes):
-        return sizes["M"] * sizes["K"]
+    def operations(self, extents, x, *_):
+        return extents["m"] * x.shape[1]
 
     def execute(self, ctx):
         ctx.sweep(self, ctx.read("x"), ctx.write("y"))
@@ -317,7 +317,7 @@ def test_the_table_says_what_was_chosen_and_from_how_many(result):
 
 def test_a_planted_stale_line_is_ignored_and_said(timed, caplog):
     sweep(timed(seconds), save=True)
-    name = machine("cpu", "avx2")
+    name = machine_of("cpu", "avx2")
     (line,) = tuning.lines(name, tuning.TUNED)
     tuning.path(name).unlink()
     tuning.append(name, {**line, "source": "0123456789abcdef"})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilework import Pipeline, SingleThreadExecutor, TilingExecutor, ops
-from tilework.executors.tuned import machine
+from tilework.executors.tuned import machine_of
 from tilework.kernels import tuning
 
 K, N = 96, 80
@@ -40,7 +40,7 @@ def save(tile, pipe, M, threads=1, **more):
     """What a sweep that is asked to save would append."""
     plan = TilingExecutor(threads, tuned=False).compile(pipe, {"a": (M, K)})
     key = plan.tiles.tunable["gemm_u8s8s32"].key
-    tuning.append(machine("cpu", None), {"kind": "tuned", **key.facts(), "tile": tile, **more})
+    tuning.append(machine_of("cpu", None), {"kind": "tuned", **key.facts(), "tile": tile, **more})
 
 
 @pytest.mark.parametrize("fused", [False, True])
