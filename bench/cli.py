@@ -325,12 +325,20 @@ def peers_executor(
     parts: Annotated[
         list[str] | None, typer.Argument(metavar="[PART...]", help="small, dispatch, growth, mlp; all by default.")
     ] = None,
+    tokens: Annotated[str, typer.Option(metavar="N,..", help="Rows of the MLP block.")] = "1024,16384",
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads of the MLP block.")] = "1,2",
     blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
 ) -> None:
     """Whole pipelines: small networks, dispatch, growth with steps and batch, and an MLP block fused and tiled."""
+    from ..primitives.errors import ArgumentError
     from .peers import executor
 
-    executor.measure(parts or [], blocks)
+    counts = [text.split(",") for text in (tokens, threads)]
+    if not all(n.isdigit() and int(n) for numbers in counts for n in numbers):
+        raise ArgumentError(
+            f"--tokens {tokens!r} --threads {threads!r}: positive integers with commas are needed, like 1,2"
+        )
+    executor.measure(parts or [], blocks, *(tuple(map(int, numbers)) for numbers in counts))
 
 
 def main(args: list[str] | None = None) -> None:
