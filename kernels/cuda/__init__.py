@@ -5,6 +5,7 @@ from . import conv as conv
 from . import elementwise as elementwise
 from . import fused as fused
 from . import gemm as gemm
+from . import linear as linear
 from . import lookup as lookup
 from . import map as map
 from . import quantize as quantize

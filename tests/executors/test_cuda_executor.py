@@ -178,6 +178,18 @@ def test_the_demos_network_classifies_the_same(per_channel):
     same(tw.CudaExecutor("interpreter").run(pipe, images), tw.SingleThreadExecutor().run(pipe, images))
 
 
+@pytest.mark.parametrize(("scheme", "compute"), [("int4_g32", "int8"), ("int4_g32", "f32"), ("nf4", "f32")])
+def test_weights_of_a_scheme_give_the_same_bytes(scheme, compute):
+    rng = np.random.default_rng(0)
+    q = tw.schemes.get(scheme).quantize(rng.standard_normal((24, 64)).astype(np.float32))
+    pipe = tw.Pipeline()
+    pipe.output("y", tw.ops.linear(pipe.input("x", "f32", ("M", 64)), q, compute=compute))
+    x = {"x": rng.standard_normal((5, 64)).astype(np.float32)}
+    plan = tw.CudaExecutor("interpreter").compile(pipe)
+    same(plan.run(x), tw.SingleThreadExecutor().run(pipe, x))
+    assert "on the host" not in plan.explain()
+
+
 def random_pipelines():
     spec = importlib.util.spec_from_file_location(
         "random_pipelines", ROOT / "tests" / "executors" / "random_pipelines.py"

@@ -14,6 +14,7 @@ from tilework.kernels.cuda.launch import Device, Launch
 from tilework.kernels.cuda.text import made
 from tilework.kernels.elementwise import Add, AddQuantized, Clip, Elementwise, Relu
 from tilework.kernels.gemm import Gemm
+from tilework.kernels.linear import CodeFormat, Linear
 from tilework.kernels.lookup import Lookup
 from tilework.kernels.map import Map
 from tilework.kernels.moving.copy import Copy
@@ -208,5 +209,14 @@ def test_convolution_assembles(device_of, assembled, types):
     kernel = Conv(*types, (3, 3), (1, 1), (1, 1), (1, 1))
     x, w = empty(known[types[0]], 1, 1, 9, 9, 8), empty(known[types[1]], 1, 8, 1, 3, 3, 8)
     for launch in launches(device_of, kernel, (x, w, empty(out, 1, 1, 9, 9, 8))):
+        for cc in ((8, 0), (9, 0)):
+            check(assembled(launch, cc), 128, {})
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16", "int8"])
+def test_products_with_packed_codes_assemble(device_of, assembled, compute):
+    kernel = Linear(CodeFormat(4, False, "bits", (1, 16), "affine", True), 64, compute)
+    operands = (empty(F, 70, 64), empty(U8, 66, 32), empty(F, 66, 4), empty(S32, 66, 4), empty(F, 70, 66))
+    for launch in launches(device_of, kernel, operands):
         for cc in ((8, 0), (9, 0)):
             check(assembled(launch, cc), 128, {})

@@ -4,7 +4,7 @@ from tilework.kernels import factory
 
 COVERED = {
     "add", "add_quantized", "argmax", "clip", "conv", "copy", "dequantize", "dynamic_quantize", "elementwise",
-    "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm", "logsoftmax",
+    "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm", "linear", "logsoftmax",
     "lookup", "map", "normalize", "quantization_parameters", "quantize", "reduce", "relu", "requantize", "softmax",
     "transposed",
 }  # fmt: skip

@@ -7,7 +7,9 @@ import pytest
 import tilework as tw
 from tilework.kernels import factory
 from tilework.kernels.cuda.elementwise.steps import called, refuses
+from tilework.kernels.cuda.interpreter import launching
 from tilework.kernels.elementwise import TABLE, Elementwise
+from tilework.kernels.linear import CodeFormat, Linear
 from tilework.primitives.errors import KernelNotFound
 
 SPECIAL = [0.0, -0.0, 1.0, -1.5, 2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -7.25]
@@ -175,3 +177,64 @@ def test_a_convolution_along_one_axis_with_a_zero_point_each():
     x, w = image(np.int8, 1, 3, 70), image(np.int8, 4, 3, 5)
     zeros = np.array([1, -2, 3, 127], np.int8)
     check(lambda x, w: tw.ops.conv(x, w, b_zero_point=zeros, a_zero_point=np.int8(-5), pads=2), x, w)
+
+
+def decoded(q, scale, offset):
+    return (q * q) * scale - offset
+
+
+FORMATS = {
+    "affine with zero points": CodeFormat(4, False, "bits", (1, 16), "affine", True),
+    "signed, across bytes": CodeFormat(3, True, "bits", (2, None), "affine"),
+    "bytes with offsets": CodeFormat(8, True, "bytes", (1, 8), "offset"),
+    "a table": CodeFormat(4, False, "bits", (1, 32), "table"),
+    "a function": CodeFormat(5, False, "bits", (None, 10), "decode", decode=decoded),
+}
+
+
+def linear_case(fmt, compute, x_dtype="f32", m=5, k=37, n=9, activation="block", lead=()):
+    """(kernel, operands) of random codes and parameters."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (n, fmt.row_bytes(k))).astype(np.uint8)
+    operands = [rng.standard_normal((*lead, m, k)).astype({"f32": np.float32, "f16": np.float16}[x_dtype])]
+    operands.append(codes.view(np.int8) if fmt.packing == "bytes" and fmt.signed else codes)
+    for slot in fmt.parameters:
+        shape = fmt.blocks(n, k)
+        whole = rng.integers(0, 9, shape).astype(np.int32)
+        operands.append(whole if slot == "zero_point" else (rng.random(shape) * 0.1 + 0.01).astype(np.float32))
+    if fmt.kind == "table":
+        operands.append(rng.standard_normal(1 << fmt.bits).astype(np.float32))
+    return Linear(fmt, k, compute, x_dtype, len(lead), activation), operands
+
+
+def linear_on(backend, kernel, operands):
+    out = np.full((*operands[0].shape[:-1], len(operands[1])), 7, np.float32)
+    built = factory.get(kernel.name, backend, kernel=kernel, dtypes=(), ranks=())
+    if backend == "reference":
+        built.fn(*operands, out)
+    else:
+        assert launching.execute(built, *operands, out) == 0
+    return out
+
+
+@pytest.mark.parametrize("compute", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_products_with_packed_codes_have_the_references_bytes(name, compute):
+    fmt = FORMATS[name]
+    if compute == "int8" and fmt.kind in ("table", "decode"):
+        pytest.skip("such codes are no integers times a scale, or their integers are found on the host")
+    for more in ({}, {"x_dtype": "f16", "m": 70, "n": 66}, {"lead": (2, 3)}):
+        kernel, operands = linear_case(fmt, compute, **more)
+        assert linear_on("cuda", kernel, operands).tobytes() == linear_on("reference", kernel, operands).tobytes()
+
+
+def test_one_scale_a_row_of_x():
+    kernel, operands = linear_case(FORMATS["bytes with offsets"], "int8", activation="row")
+    assert linear_on("cuda", kernel, operands).tobytes() == linear_on("reference", kernel, operands).tobytes()
+
+
+def test_rows_of_x_without_a_size_or_a_number_count_as_in_the_reference():
+    kernel, operands = linear_case(FORMATS["affine with zero points"], "int8")
+    operands[0][0], operands[0][1, 3], operands[0][2, 5] = 0, np.nan, np.inf
+    found, right = linear_on("cuda", kernel, operands), linear_on("reference", kernel, operands)
+    np.testing.assert_array_equal(found, right, strict=True)
