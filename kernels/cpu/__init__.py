@@ -1,6 +1,7 @@
 """How one CPU does each step. Importing this registers the backend "cpu"."""
 
 from . import argmax as argmax
+from . import attention as attention
 from . import cast as cast
 from . import conv as conv
 from . import depthwise as depthwise
@@ -14,8 +15,7 @@ from . import moving as moving
 from . import pool as pool
 from . import quantize as quantize
 from . import real_expand as real_expand
+from . import reduce as reduce
 from . import relayout as relayout
 from . import requantize as requantize
 from . import schemes as schemes
-from .reduce import dynamic as dynamic
-from .reduce import steps as steps

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..forge import Native
 from ..indexing import AXES, Index, whole
@@ -16,6 +17,7 @@ from ..indexing import AXES, Index, whole
 _HEADER = """\
 import numpy as np
 from numba import njit
+from {package}.elements import compiled_here, read, start_of, write
 from {package}.scalar import *
 {prelude}
 
@@ -48,79 +50,177 @@ class Element:
 
 
 def nest(element: Element, out: str = "y") -> Native:
-    """The tile function that stores an element's result at each place of its block of `out`, the last operand.
+    """The tile function that stores an element's result at each place of its block of `out`, the last operand."""
+    return _Nest(element, out).native()
 
-    The innermost loop runs over row views, because indexing x[i, j] there keeps LLVM from vectorising.
+
+class _Nest:
+    """Writes the loops. The innermost one is there twice.
+
+    Where every operand that follows it does so at unit stride, elements are read and written by address (elements.py),
+    which LLVM vectorises; and where trailing axes of all operands are one run of memory, it covers them together. Else
+    it goes over row views with strides.
     """
-    rank, result, doubt, widen = element.rank, element.result, element.doubt, element.widen
-    operands = [*element.operands, (out, whole(rank))]
-    index = dict(operands)
-    axes = AXES[:rank]
-    inner = rank - 1
-    arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*dict(element.operands), *element.tables, out])
-    lines = [] if not doubt else ["bad = False"]
-    indent = 0
 
-    def emit(text: str) -> None:
-        lines.append("    " * indent + text)
+    def __init__(self, element: Element, out: str) -> None:
+        self.element, self.out = element, out
+        self.axes = AXES[: element.rank]
+        self.inner = element.rank - 1
+        self.operands = [*element.operands, (out, whole(element.rank))]
+        self.index = dict(self.operands)
+        self.names = [name for name, _ in element.operands]
+        self.fixed = {name for name in self.names if not self._touches(name, self.inner)}
+        self.rows = [name for name, at in self.operands if element.rank and self._is_row(at)]
+        self.lines: list[str] = []
+        self.indent = 0
 
-    def load(name: str, where: str) -> str:
-        return widen.get(name, "{}").format(where)
+    def native(self) -> Native:
+        element, axes = self.element, self.axes
+        self.emit("bad = False") if element.doubt else None
+        if element.rank == 0:
+            self._load([], "")
+            self._body("", "")
+        else:
+            merged = self._merged_axes()
+            self._prepare(merged)
+            for d, axis in enumerate(axes[:-1]):
+                end = f"{axis}1"
+                if d in merged:  # the innermost loop covers it
+                    end = f"({axis}0 + 1 if merged else {axis}1)"
+                self.begin(f"for {axis} in range({axis}0, {end}):")
+            self._load(self.fixed, "")
+            self.begin("if unit:")
+            for name in self.rows:
+                self.emit(f"{name}_at = {self._address(name)}")
+            self._inner_loop("length", by_address=True)
+            self.end()
+            self.begin("else:")
+            for name in self.rows:
+                self.emit(f"{name}_row = {self._place(name, f'{axes[-1]}0:{axes[-1]}1')}")
+            self._inner_loop(f"{axes[-1]}1 - {axes[-1]}0", by_address=False)
+            self.end()
+        if element.doubt:
+            self.lines.append("return np.int32(1) if bad else np.int32(0)")
+        arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*self.names, *element.tables, self.out])
+        header = _HEADER.format(package=__package__, prelude=element.prelude, arguments=arguments)
+        return Native(header + "".join(f"    {line}\n" for line in self.lines))
 
-    def touches_inner(name: str) -> bool:
-        return any(at is not None and at[0] == inner for at in index[name])
+    def emit(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
 
-    def place(name: str, innermost: str) -> str:
+    def begin(self, text: str) -> None:
+        self.emit(text)
+        self.indent += 1
+
+    def end(self) -> None:
+        self.indent -= 1
+
+    def _touches(self, name: str, axis: int) -> bool:
+        return any(at is not None and at[0] == axis for at in self.index[name])
+
+    def _is_row(self, at: Index) -> bool:
+        return bool(at) and at[-1] == (self.inner, 1) and all(a is None or a[0] != self.inner for a in at[:-1])
+
+    def _merged_axes(self) -> tuple[int, ...]:
+        """Axes before the innermost that may be covered with it: every operand has all of them one to one, or none."""
+        if any(self._touches(name, self.inner) and name not in self.rows for name in self.names):
+            return ()
+        first = self.inner
+        while first > 0:
+            d = first - 1
+            for name, at in self.operands:
+                has = self._touches(name, d)
+                wanted = ((d, 1), (d + 1, 1))
+                if has != self._touches(name, self.inner) or (has and not self._adjacent(at, wanted)):
+                    return tuple(range(first, self.inner))
+            first = d
+        return tuple(range(first, self.inner))
+
+    @staticmethod
+    def _adjacent(at: Index, wanted: tuple[tuple[int, int], tuple[int, int]]) -> bool:
+        places = [n for n, a in enumerate(at) if a == wanted[0]]
+        return len(places) == 1 and places[0] + 1 < len(at) and at[places[0] + 1] == wanted[1]
+
+    def _prepare(self, merged: tuple[int, ...]) -> None:
+        """Whether the fast loop serves, and how long it is."""
+        last, out = self.axes[-1], self.out
+        units = [f"{name}.strides[{len(self.index[name]) - 1}] == {name}.itemsize" for name in self.rows]
+        self.emit(f"unit = compiled_here() and (({' and '.join(units)}) or {last}1 - {last}0 == 1)")
+        self.emit(f"length = {last}1 - {last}0")
+        if not merged:
+            return
+        tests = []
+        for d in (*merged[1:], self.inner):
+            tests.append(f"{self.axes[d]}0 == 0 and {self.axes[d]}1 == {out}.shape[{d}]")
+        for name in self.rows:
+            for n, at in enumerate(self.index[name][:-1]):
+                if at is not None and at[0] in merged:
+                    tests.append(f"{name}.strides[{n}] == {name}.strides[{n + 1}] * {name}.shape[{n + 1}]")
+        first = self.axes[merged[0]]
+        self.emit(f"merged = {' and '.join(['unit', f'{last}1 - {last}0 > 1', *tests])}")
+        self.begin("if merged:")
+        lengths = [f"({first}1 - {first}0)", *(f"{out}.shape[{d}]" for d in (*merged[1:], self.inner))]
+        self.emit(f"length = {' * '.join(lengths)}")
+        self.end()
+
+    def _place(self, name: str, innermost: str) -> str:
         parts = []
-        for at in index[name]:
+        for at in self.index[name]:
             if at is None:
                 parts.append("0")
                 continue
-            position = innermost if at[0] == inner else axes[at[0]]
+            position = innermost if at[0] == self.inner else self.axes[at[0]]
             parts.append(position if at[1] == 1 else f"({position}) // {at[1]}")
         return f"{name}[{', '.join(parts) or '()'}]"
 
-    for axis in axes[:-1]:
-        emit(f"for {axis} in range({axis}0, {axis}1):")
-        indent += 1
-    rows = set()
-    for name, at in operands:
-        if rank and touches_inner(name) and at[-1] == (inner, 1) and (inner, 1) not in at[:-1]:
-            rows.add(name)
-            emit(f"{name}_row = {place(name, f'{axes[inner]}0:{axes[inner]}1')}")
-        elif name != out and not touches_inner(name):
-            emit(f"{name}_ = {load(name, place(name, ''))}")
-    fixed = {name for name, _ in operands if name != out and not touches_inner(name)}
-    for names, expression in doubt:
-        if fixed.issuperset(names):
-            emit(f"bad = bad or {_substituted(expression, names)}")
-    if rank:
-        emit(f"for {axes[inner]} in range({axes[inner]}1 - {axes[inner]}0):")
-        indent += 1
-    absolute = f"{axes[inner]}0 + {axes[inner]}" if rank else ""
-    for name, _ in operands:
-        if name != out and name not in fixed:
-            where = f"{name}_row[{axes[inner]}]" if name in rows else place(name, absolute)
-            emit(f"{name}_ = {load(name, where)}")
-    for names, expression in doubt:
-        if not fixed.issuperset(names):
-            emit(f"bad = bad | {_substituted(expression, names)}")
-    if "flat" in result:
-        position = "0"
-        for d, axis in enumerate(axes):
-            position = (
-                f"({position}) * {out}.shape[{d}] + {axis if d != inner else absolute}"
-                if d
-                else (axis if d != inner else absolute)
-            )
-        emit(f"flat = {position}")
-    read = [name for name, _ in operands if name != out]
-    target = f"{out}_row[{axes[inner]}]" if out in rows else place(out, absolute)
-    emit(f"{target} = {_substituted(result, read, element.tables)}")
-    if doubt:
-        lines.append("return np.int32(1) if bad else np.int32(0)")
-    header = _HEADER.format(package=__package__, prelude=element.prelude, arguments=arguments)
-    return Native(header + "".join(f"    {line}\n" for line in lines))
+    def _address(self, name: str) -> str:
+        """Of the first element of the row."""
+        terms = [f"start_of({name})"]
+        for n, at in enumerate(self.index[name]):
+            if at is not None:
+                axis = f"{self.axes[at[0]]}0" if at[0] == self.inner else self.axes[at[0]]
+                position = axis if at[1] == 1 else f"({axis} // {at[1]})"
+                terms.append(f"{position} * {name}.strides[{n}]")
+        return " + ".join(terms)
+
+    def _load(self, names: Any, innermost: str) -> None:
+        for name in self.names:
+            if self.element.rank == 0 or name in names:
+                self.emit(f"{name}_ = {self.element.widen.get(name, '{}').format(self._place(name, innermost))}")
+        for slots, expression in self.element.doubt:
+            if self.element.rank and self.fixed.issuperset(slots):
+                self.emit(f"bad = bad or {_substituted(expression, slots)}")
+
+    def _inner_loop(self, count: str, by_address: bool) -> None:
+        last = self.axes[-1]
+        absolute = f"{last}0 + {last}"
+        self.begin(f"for {last} in range({count}):")
+        for name in self.names:
+            if name in self.fixed:
+                continue
+            where = self._place(name, absolute)
+            if name in self.rows:
+                where = f"read({name}, {name}_at, {last})" if by_address else f"{name}_row[{last}]"
+            self.emit(f"{name}_ = {self.element.widen.get(name, '{}').format(where)}")
+        self._body(absolute, "address" if by_address else "row")
+        self.end()
+
+    def _body(self, absolute: str, how: str) -> None:
+        element, out = self.element, self.out
+        for slots, expression in element.doubt:
+            if element.rank == 0 or not self.fixed.issuperset(slots):
+                self.emit(f"bad = bad | {_substituted(expression, slots)}")
+        if "flat" in element.result:
+            position = "0"
+            for d, axis in enumerate(self.axes):
+                here = absolute if d == self.inner else axis
+                position = f"({position}) * {out}.shape[{d}] + {here}" if d else here
+            self.emit(f"flat = {position}")
+        result = _substituted(element.result, self.names, element.tables)
+        if how == "address":
+            self.emit(f"write({out}, {out}_at, {self.axes[-1]}, {result})")
+        else:
+            self.emit(f"{out}_row[{self.axes[-1]}] = {result}" if how else f"{out}[()] = {result}")
 
 
 def _substituted(expression: str, names: Sequence[str], tables: Sequence[str] = ()) -> str:

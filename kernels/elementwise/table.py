@@ -125,6 +125,8 @@ _ROWS = (
     _sequence("thresholded_relu", alpha=1.0),
     _sequence("shrink", bias=0.0, bound=0.5),
     Operation("leaky_relu", ("x", "slope"), "leaky_relu({x}, {slope})"),
+    Operation("rotate", ("a", "b", "cos", "sin"), "{a} * {cos} - {b} * {sin}"),
+    Operation("rotate_back", ("a", "b", "cos", "sin"), "{a} * {cos} + {b} * {sin}"),
     Operation("multiply_add", ("x", "factor", "term"), "multiply_add({x}, {factor}, {term})"),
     Operation("where", ("condition", "a", "b"), _CHOICE, _CHOICE, _CHOICE, _CHOICE, condition=True),
 )

@@ -76,6 +76,7 @@ from .arithmetic import (
     trunc,
     where,
 )
+from .attention import attention, cache_append, rotary
 from .conv import conv, conv_transpose
 from .einsum import einsum
 from .elementwise import add, clip, lookup, map, relu
@@ -108,14 +109,7 @@ from .moving import (
     trilu,
     unsqueeze,
 )
-from .pool import (
-    adaptive_average_pool,
-    adaptive_max_pool,
-    average_pool,
-    global_average_pool,
-    global_max_pool,
-    max_pool,
-)
+from .pool import adaptive_average_pool, adaptive_max_pool, average_pool, global_average_pool, global_max_pool, max_pool
 from .quantize import dequantize, quantize, requantize
 from .reduce import (
     argmax,
@@ -144,12 +138,14 @@ __all__ = [
     "argmin",
     "asinh",
     "atanh",
+    "attention",
     "average_pool",
     "batch_norm",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "cache_append",
     "cast",
     "ceil",
     "celu",
@@ -222,6 +218,7 @@ __all__ = [
     "reshape",
     "resize",
     "rms_norm",
+    "rotary",
     "round",
     "rsqrt",
     "scatter_elements",

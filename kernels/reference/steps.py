@@ -22,6 +22,8 @@ from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
 from ..window import Window, in_three
 from . import argmax as argmax_
+from . import attention as attention_steps  # noqa: F401  (registers)
+from . import cache_append as cache_append_steps  # noqa: F401  (registers)
 from . import elementwise
 from .conv import conv_f32, conv_int
 from .elementwise import steps as elementwise_steps  # noqa: F401  (registers)

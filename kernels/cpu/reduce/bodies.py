@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...floatops import f32, fabs, rint, select, to_int
-from ...vectormath import exp
+from ...floatops import f32, fabs, rint, scale, select, to_float, to_int
+from ...scalarops import minimum
+from ...vectormath import _exp_reduced
 
 
 def value(x):
@@ -27,12 +28,19 @@ def square_from(x, mean):
     return d * d
 
 
+def _exp_down(x):
+    """exp of what is not above 0, with the bits of vectormath.exp and without its upper bound."""
+    c = select(x < f32(-104.0), f32(-104.0), x)
+    p, _, k = _exp_reduced(c, None)
+    return scale(p, k)
+
+
 def exponential(x, top):
-    return exp.fn(x - top)
+    return _exp_down(x - top)
 
 
 def exponential_kept(x, top):
-    e = exp.fn(x - top)
+    e = _exp_down(x - top)
     return e, e
 
 
@@ -41,7 +49,7 @@ def times(x, factor):
 
 
 def exponential_times(x, top, factor):
-    return exp.fn(x - top) * factor
+    return _exp_down(x - top) * factor
 
 
 def below(x, top, log_sum):
@@ -52,30 +60,65 @@ def centred(x, mean, inverse):
     return (x - mean) * inverse
 
 
-def centred_scaled(x, scale, mean, inverse):
-    return (x - mean) * inverse * scale
+def centred_scaled(x, factor, mean, inverse):
+    return (x - mean) * inverse * factor
 
 
-def centred_affine(x, scale, bias, mean, inverse):
-    return (x - mean) * inverse * scale + bias
+def centred_affine(x, factor, bias, mean, inverse):
+    return (x - mean) * inverse * factor + bias
 
 
-def scaled(x, scale, inverse):
-    return x * inverse * scale
+def scaled(x, factor, inverse):
+    return x * inverse * factor
 
 
-def affine(x, scale, bias, inverse):
-    return x * inverse * scale + bias
+def affine(x, factor, bias, inverse):
+    return x * inverse * factor + bias
 
 
 def codes(low, high):
     """The pass that quantizes to codes of a range: clip(rint(x / scale) + zero_point); NaN gives the zero point."""
 
-    def code(x, scale, zero_point):
-        r = rint(x / scale)
+    def code(x, step, zero_point):
+        r = rint(x / step)
         far = f32(65536.0)
         r = select(r != r, f32(0.0), select(r > far, far, select(r < -far, -far, r)))
         q = r + zero_point
         return to_int(select(q < f32(low), f32(low), select(q > f32(high), f32(high), q)))
 
     return code
+
+
+def scaled_scores(x, factor):
+    s = x * factor
+    return s, s
+
+
+def scaled_masked_scores(x, mask, factor):
+    s = x * factor + mask
+    return s, s
+
+
+def code_scores(total, correction, k_scale, factor):
+    s = to_float(total + correction) * factor * k_scale
+    return s, s
+
+
+def masked_code_scores(total, correction, k_scale, mask, factor):
+    s = to_float(total + correction) * factor * k_scale + mask
+    return s, s
+
+
+def exponential_weighed(x, v_scale, top):
+    """The weight times the scale of its value, which is kept; the weight, which is summed; the largest one kept."""
+    e = _exp_down(x - top)
+    w = e * v_scale
+    return w, e, w
+
+
+def to_weight_codes(w, inverse):
+    return to_int(minimum.fn(rint(w * inverse), f32(255.0)))
+
+
+def add_code_sums(o, total, again, step):
+    return o * again + to_float(total) * step

@@ -22,6 +22,7 @@ from ..simd import I8, I16, I32, I64, VOID
 from ..vectormath import F32, Lanes, native_operations
 
 COUNT = Lanes.lanes
+FEW = 4  # chunks that are compared together
 ELEMENT = {"f32": F32, "f16": I16, "bf16": I16, "u8": I8, "s8": I8, "u16": I16, "s16": I16, "s32": I32}
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "s32": 4}
 # fold: (what lanes begin with, what an absent value is, how two are joined)
@@ -58,6 +59,23 @@ def one_pass(
         parameters = [lanes.value(lanes.splat(x), "f") for x in given]
         totals = [cgutils.alloca_once_value(builder, lanes.constant(FOLDS[f][0])) for f in folds]
 
+        def join(values: list[Lanes], fold: str) -> Lanes:
+            while len(values) > 1:
+                values = [FOLDS[fold][2](a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
+            return values[0]
+
+        def several(p: Any) -> None:
+            """Four chunks at once: which of them are compared first does not matter, and their latency overlaps."""
+            made = []
+            for n in range(FEW):
+                place = builder.add(p, ir.Constant(I64, n * COUNT))
+                read = [lanes.load(dtype, at, place, None) for dtype, at in zip(inputs, addresses, strict=False)]
+                found = fn(*read, *parameters)
+                made.append(found if isinstance(found, tuple) else (found,))
+            for fold, total, values in zip(folds, totals, zip(*made, strict=True), strict=True):
+                joined = FOLDS[fold][2](lanes.value(builder.load(total), "f"), join(list(values), fold))
+                builder.store(joined.value, total)
+
         def chunk(p: Any, mask: Any) -> None:
             read = [lanes.load(dtype, at, p, mask) for dtype, at in zip(inputs, addresses, strict=False)]
             made = fn(*read, *parameters)
@@ -72,7 +90,13 @@ def one_pass(
                 builder.store(joined.value, total)
 
         whole = builder.and_(n, ir.Constant(I64, -COUNT))
-        with cgutils.for_range_slice(builder, ir.Constant(I64, 0), whole, ir.Constant(I64, COUNT)) as (p, _):
+        begin = ir.Constant(I64, 0)
+        if folds and not outputs and set(folds) <= {"max", "min"}:
+            begin = builder.and_(n, ir.Constant(I64, -FEW * COUNT))
+            step = ir.Constant(I64, FEW * COUNT)
+            with cgutils.for_range_slice(builder, ir.Constant(I64, 0), begin, step) as (p, _):
+                several(p)
+        with cgutils.for_range_slice(builder, begin, whole, ir.Constant(I64, COUNT)) as (p, _):
             chunk(p, None)
         rest = builder.sub(n, whole)
         with builder.if_then(builder.icmp_signed(">", rest, ir.Constant(I64, 0))):

@@ -18,19 +18,8 @@ from ....primitives import dtypes
 from ...forge import Native
 from ...indexing import AXES
 from ...reduce.rows import WIDTH
+from ..elements import start_of
 from ..scalar import scalar
-from ..simd import I64
-
-
-@intrinsic
-def start_of(typingctx, array):
-    """The address of an array's first element."""
-
-    def codegen(context, builder, signature, args):
-        made = context.make_array(signature.args[0])(context, builder, args[0])
-        return builder.ptrtoint(made.data, I64)
-
-    return types.int64(array), codegen
 
 
 def _mover(size):

@@ -42,6 +42,8 @@ _REAL: dict[str, Callable[..., Any]] = {
     "round": np.rint,
     "isnan": np.isnan,
     "where": np.where,
+    "rotate": lambda a, b, cos, sin: a * cos - b * sin,
+    "rotate_back": lambda a, b, cos, sin: a * cos + b * sin,
 }
 
 

@@ -1,0 +1,78 @@
+"""Loads and stores of single elements by address, for loops that LLVM is to vectorise.
+
+What is read and what is written carry scopes that say they do not overlap, so that no check stands before the loop. An
+output may still be exactly where an input is: an element is read before its place is written, in vectors too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from .simd import I8, I64
+
+
+def compiled_here() -> bool:
+    """Whether this runs as native code, where addresses mean something."""
+    return False
+
+
+@overload(compiled_here)
+def _compiled_here() -> Any:
+    return lambda: True
+
+
+def _scopes(module: Any) -> tuple[Any, Any]:
+    domain = module.add_metadata(["tilework elements"])
+    return tuple(module.add_metadata([module.add_metadata([name, domain])]) for name in ("read", "written"))
+
+
+def _pointer(context: Any, builder: Any, dtype: Any, address: Any, index: Any) -> Any:
+    """The index stays outside inttoptr: inside, it would hide the recurrence and stop vectorisation."""
+    return builder.gep(builder.inttoptr(address, context.get_data_type(dtype).as_pointer()), [index])
+
+
+@intrinsic
+def read(typingctx: Any, array: Any, address: Any, index: Any) -> Any:
+    """The element of the array's type that lies `index` elements after an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        inside, outside = _scopes(builder.module)
+        loaded = builder.load(_pointer(context, builder, array.dtype, *args[1:]))
+        loaded.align = 1
+        loaded.set_metadata("alias.scope", inside)
+        loaded.set_metadata("noalias", outside)
+        return builder.icmp_unsigned("!=", loaded, ir.Constant(I8, 0)) if array.dtype == types.boolean else loaded
+
+    return array.dtype(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def write(typingctx: Any, array: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store an element of the array's type `index` elements after an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        inside, outside = _scopes(builder.module)
+        made = context.cast(builder, args[3], signature.args[3], array.dtype)
+        made = builder.zext(made, I8) if array.dtype == types.boolean else made
+        stored = builder.store(made, _pointer(context, builder, array.dtype, *args[1:3]))
+        stored.align = 1
+        stored.set_metadata("alias.scope", outside)
+        stored.set_metadata("noalias", inside)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64, value), codegen
+
+
+@intrinsic
+def start_of(typingctx: Any, array: Any) -> Any:
+    """The address of an array's first element."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(made.data, I64)
+
+    return types.int64(array), codegen
