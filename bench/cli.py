@@ -187,6 +187,22 @@ bench_app.add_typer(peers_app, name="peers")
 add_to(bench_app)
 
 
+@peers_app.command("steps")
+def peers_steps(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1,2",
+    size: Annotated[str | None, typer.Option(help="L2 or memory; both if left out.")] = None,
+    step: Annotated[
+        list[str] | None, typer.Option("--step", metavar="NAME", help="Only this; may be repeated.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 15,
+    as_json: Json = False,
+) -> None:
+    """Memory-bound steps and attention against ONNX Runtime, torch and a copy; status 1 if a result is wrong."""
+    from .peers import steps
+
+    raise typer.Exit(0 if steps.run(threads, size, step or [], blocks, as_json) else 1)
+
+
 @peers_app.command("gemm")
 def peers_gemm(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
