@@ -28,6 +28,7 @@ def examine() -> dict[str, Any]:
         "threads": threads(),
         "gpu": gpu(),
         "extras": extras(),
+        "tuning": tuned(),
         "load": load(),
     }
 
@@ -93,6 +94,28 @@ def caches() -> list[dict[str, Any]]:
         {"of": owner, "path": str(path), "writable": writable(path), "bytes": size_of(path)}
         for owner, path in folders.items()
     ]
+
+
+def tuned() -> dict[str, Any]:
+    """Return what the tuning store has for this CPU: measured points, tiles that plans may take, and those that are stale.
+
+    A line is stale where other sources of this package or another compiler made the code that it timed. A user's own
+    kernels have sources of their own, so their lines count as stale here where only a plan can tell.
+    """
+    from ..kernels import tuning
+
+    machine = tuning.cpu_machine()
+    lines = list(tuning.lines(machine))
+    own = (tuning.SCHEMA, tuning.source_of(tuning.find), tuning.compiler())
+    chosen = [line for line in lines if line["kind"] == tuning.TUNED]
+    stale = [line for line in chosen if (line.get("schema"), line.get("source"), line.get("compiler")) != own]
+    return {
+        "path": str(tuning.path(machine)),
+        "points": len(lines) - len(chosen),
+        "tuned": len(chosen),
+        "stale": len(stale),
+        "used": os.environ.get(tuning.SWITCH) != "0",
+    }
 
 
 def writable(folder: Path) -> bool:
@@ -216,6 +239,11 @@ def show(facts: dict[str, Any]) -> None:
         missing = ", ".join(extra["missing"])
         how = f"[yellow]missing {missing}[/]: pip install 'tilework\\[{extra['extra']}]'" if missing else ""
         table.add_row(f"extra {extra['extra']}", "  ".join(filter(None, (present, how))))
+
+    tuning = facts["tuning"]
+    stale = f", [yellow]{tuning['stale']} of them stale[/]: measured with other sources" if tuning["stale"] else ""
+    off = "" if tuning["used"] else "  (TILEWORK_TUNED=0: not used)"
+    table.add_row("tuned tiles", f"{tuning['tuned']}{stale}  {tuning['points']} points  {tuning['path']}{off}")
 
     load = facts["load"]
     parts = [f"1 min average {load['load_1min']:.2f}"] if load["load_1min"] is not None else []
