@@ -112,6 +112,12 @@ def _change(old: Sweep, new: Sweep, limit: float) -> Change:
         verdict = BETTER
     elif error > limit:
         verdict, why = UNSURE, f"the points moved by {error:.1%} of their own: measure again on a quiet machine"
+    moved = max(_moved(old), _moved(new))
+    if verdict in (WORSE, BETTER) and moved > abs(middle - 1):
+        verdict, why = (
+            UNSURE,
+            f"the machine's own speed moved by {moved:.1%} meanwhile: measure again on a quiet machine",
+        )
     order = sorted(range(len(ratios)), key=lambda n: -float(ratios[n]))[:3]
     slowest = [(show(dict(common[n])), float(ratios[n])) for n in order]
     return Change(new.kernel, new.label, new.threads, middle, low, high, len(ratios), verdict, why, slowest)
@@ -130,6 +136,15 @@ def _times(sweep: Sweep, yard: bool) -> dict[tuple[tuple[str, int], ...], float]
         for p in sweep.timed
         if p.p5_us
     }
+
+
+def _moved(sweep: Sweep) -> float:
+    """How far the fixed piece of work was apart from point to point: what the machine did by itself."""
+    known = [p.yard_us for p in sweep.timed if p.yard_us]
+    if len(known) < 3:
+        return 0.0
+    low, high = np.percentile(known, (10, 90))
+    return float(high / low - 1)
 
 
 def _spread(sweep: Sweep) -> float:

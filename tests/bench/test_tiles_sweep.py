@@ -77,7 +77,7 @@ def test_a_sweep_goes_on_where_it_was_interrupted(timed):
     second = sweep(again)
     assert (second.resumed, second.interrupted) == (4, False)
     assert second.best == {"mr": 4, "nr": 8, "mc": 24}
-    assert len(again.made) == 5 + 5  # the points that were left, and those in the final
+    assert len(again.made) == 5 + 5 + 5  # the points that were left, twice, and those in the final
     third = sweep(timed(seconds))
     assert third.resumed == len(third.timed)
     assert sweep(timed(seconds), resume=False).resumed == 0
