@@ -357,6 +357,25 @@ def peers_executor(
     executor.measure(parts or [], blocks, *(tuple(map(int, numbers)) for numbers in counts))
 
 
+@peers_app.command("stack")
+def peers_stack(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    layout: Annotated[str, typer.Option(metavar="NAME,..", help="Of images: NHWC, NCHW or both.")] = "NHWC",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 15,
+    as_json: Json = False,
+) -> None:
+    """Two networks of convolutions against ONNX Runtime, end to end, with fusion and stage tiling shown apart."""
+    from ..primitives.errors import ArgumentError
+    from .peers import conv_stack
+
+    counts = threads.split(",")
+    if not all(n.isdigit() for n in counts):
+        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
+    result = conv_stack.measure(tuple(map(int, counts)), tuple(layout.split(",")), blocks)
+    print_json(result) if as_json else conv_stack.show(result)
+    raise typer.Exit(1 if any(row["wrong"] for row in result["rows"]) else 0)
+
+
 def main(args: list[str] | None = None) -> None:
     """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
     try:

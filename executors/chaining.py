@@ -26,7 +26,8 @@ L2 = 256 * 1024  # bytes that the intermediates of one tile may fill; what each 
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
 MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
 LEAST_ROWS = 48  # rows of a tile, so that weights are read for enough of them; a multiple of most register tiles
-MOST_AGAIN = 1.15  # what the chain may compute, halos included, by what it would compute without tiles
+MOST_AGAIN = 1.15  # what the chain may compute, halos included, by what it would compute without tiles; a kernel may
+# say less of itself (`most_again`): where arithmetic is all of its time, there is little that a stage could save
 
 
 @dataclass(frozen=True)
@@ -214,13 +215,16 @@ class _Search:
         tile = -(-(asked or -(-size // pieces)) // multiple) * multiple
         if not asked and pieces >= 8 * self.threads and tile > least:  # as many whole rows of register tiles as can be
             tile = max(tile // math.lcm(least, multiple), 1) * math.lcm(least, multiple)
-        while tile < 2 * size:
+        while tile < 2 * size if asked else tile <= -(-size // max(2, self.threads)):  # a tile for each thread at least
             cuts = propagate(chain, tiles_of(size, tile), self.shapes, held)
             if cuts is None:
                 return None
-            whole = sum(extent_of(step, axis, self.shapes) for step, axis in chain)
-            again = sum(int((cut[:, 1] - cut[:, 0]).sum()) for cut in cuts) / whole
-            if again <= MOST_AGAIN or asked:
+            shares = [
+                int((cut[:, 1] - cut[:, 0]).sum()) / max(1, extent_of(step, axis, self.shapes))
+                for (step, axis), cut in zip(chain, cuts, strict=True)
+            ]
+            again = sum(shares) / len(shares)
+            if again <= min(getattr(step.kernel, "most_again", MOST_AGAIN) for step, _ in chain) or asked:
                 steps, axes = zip(*chain, strict=True)
                 return Chain(steps, axes, held, size, min(tile, size), tuple(cuts), again)
             tile *= 2

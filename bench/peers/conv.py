@@ -28,7 +28,9 @@ from .gemm import OURS, machine, progress
 
 Array = np.ndarray[Any, Any]
 X_ZERO_POINT = 121
-TRIALS = 16  # runs before the peers are made, in which a plan finds out whether threads pay: later, pools of theirs spin
+TRIALS = (
+    16  # runs before the peers are made, in which a plan finds out whether threads pay: later, pools of theirs spin
+)
 
 
 @dataclass(frozen=True)

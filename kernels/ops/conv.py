@@ -208,6 +208,8 @@ def _add(op: str, given: _Given, kernel: Conv, bias: Operand, a_zero: Operand, b
             raise ShapeMismatch(f"{op}: {slot} has shape {sizes.show(zero.shape)}; {works}")
         if one and not isinstance(zero, Value):
             zero = zero.reshape(())
+        elif one and slot[0] == "b" and zero.shape and outputs == 1:
+            one = False
         elif one and zero.shape:
             raise ShapeMismatch(f"{op}: {slot} is a value of shape {sizes.show(zero.shape)}; () works for one")
         if slot[0] == "a":
