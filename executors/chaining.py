@@ -215,7 +215,7 @@ class _Search:
         tile = -(-(asked or -(-size // pieces)) // multiple) * multiple
         if not asked and pieces >= 8 * self.threads and tile > least:  # as many whole rows of register tiles as can be
             tile = max(tile // math.lcm(least, multiple), 1) * math.lcm(least, multiple)
-        while tile < 2 * size if asked else tile <= -(-size // max(2, self.threads)):  # a tile for each thread at least
+        while tile < (2 * size if asked else size):  # a single tile would save nothing
             cuts = propagate(chain, tiles_of(size, tile), self.shapes, held)
             if cuts is None:
                 return None
