@@ -61,7 +61,7 @@ def demo(
     raise typer.Exit(0 if result["same_bytes"] else 1)
 
 
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="A saved pipeline, or file.py:name.")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="A saved pipeline, a model.onnx, or file.py:name.")]
 Executor = Annotated[str, typer.Option(metavar="NAME", help="reference, single or tiled.")]
 Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
@@ -98,7 +98,11 @@ def run(
     target: Target,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="NAME=FILE.npy", help="Give an input, or a number; others are random."),
+        typer.Option(
+            "--input",
+            metavar="NAME=FILE.npy",
+            help="Give an input, a number, or a FILE.npz of several; others are random.",
+        ),
     ] = None,
     sizes: Sizes = None,
     executor: Executor = "tiled",
@@ -112,13 +116,39 @@ def run(
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Profile, and write one run as a Chrome trace.")
     ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the tiled executor.")] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Run so often more, and say how long a run takes.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline once and say what came out."""
+    """Run a pipeline or an ONNX model and say what came out."""
     from . import targets
 
-    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile, trace)
+    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile, trace, threads, repeat)
     print_json(result) if as_json else targets.show(result)
+
+
+@app.command()
+def compare(
+    parent: Annotated[str, typer.Argument(metavar="A.onnx", help="The model to compare with, say in float.")],
+    child: Annotated[str, typer.Argument(metavar="B.onnx", help="The model to judge, say quantized.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="NAME=FILE.npy", help="Inputs, as for run; others are random."),
+    ] = None,
+    sizes: Sizes = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the table as a picture too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two ONNX models tensor by tensor: the signal to noise ratio of each, worst first."""
+    from . import layers
+
+    result = layers.compare(parent, child, data or (), sizes or (), seed)
+    if plot is not None:
+        layers.draw(result, plot)
+    print_json(result) if as_json else layers.show(result)
 
 
 cache_app = typer.Typer(name="cache", help="The kernel cache: where compiled kernels are kept.", no_args_is_help=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import runpy
 import sys
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,8 @@ EXECUTORS: dict[str, Callable[[], Any]] = {
 def load(target: str) -> tw.Pipeline:
     """Return the pipeline that a command-line word names.
 
-    target   the path of a saved pipeline, or `file.py:name`, where name is a Pipeline or makes one without arguments
+    target   the path of a saved pipeline or of an ONNX model (.onnx), or `file.py:name`, where name is a Pipeline or
+             makes one without arguments
 
     Raises ArgumentError where the file or the name is missing, FileFormatError where the file is something else.
     """
@@ -40,6 +43,8 @@ def load(target: str) -> tw.Pipeline:
         raise ArgumentError(f"there is no file {target!r}; name a saved pipeline, or file.py:name")
     if target.endswith(".py"):
         raise ArgumentError(f"which pipeline of {target}? write {target}:name")
+    if target.endswith(".onnx"):
+        return tw.onnx.load(target)
     return tw.Pipeline.load(target)
 
 
@@ -102,9 +107,16 @@ def number(text: str) -> float | None:
 
 
 def read_inputs(words: Sequence[str]) -> dict[str, Any]:
-    """Read `name=file.npy` and `name=number` words; raises ArgumentError or FileFormatError, naming the file."""
+    """Read `name=file.npy`, `name=number`, `file.npz` and `random` words; an error names the file.
+
+    Raises ArgumentError or FileFormatError.
+    """
     arrays: dict[str, Any] = {}
-    for name, path in pairs(words, "--input").items():
+    for word in words:
+        if word.endswith(".npz") and "=" not in word:
+            arrays |= read_archive(word)
+    named = [word for word in words if word != "random" and not (word.endswith(".npz") and "=" not in word)]
+    for name, path in pairs(named, "--input").items():
         if (value := number(path)) is not None:
             arrays[name] = value
             continue
@@ -117,6 +129,17 @@ def read_inputs(words: Sequence[str]) -> dict[str, Any]:
         if not isinstance(arrays[name], np.ndarray):
             raise FileFormatError(f"--input {name}: {path} holds several arrays; give one .npy file")
     return arrays
+
+
+def read_archive(path: str) -> dict[str, Any]:
+    """The arrays of an .npz file by name."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise ArgumentError(f"--input {path}: {error}") from error
+    except ValueError as error:
+        raise FileFormatError(f"--input {path} is no .npz file of plain numbers ({error})") from error
 
 
 def learn_sizes(pipe: tw.Pipeline, arrays: Mapping[str, Any], sizes: Mapping[str, str]) -> dict[str, int]:
@@ -229,9 +252,15 @@ def run(
     save: str | None,
     profile: bool,
     trace: str | None = None,
+    threads: int | None = None,
+    repeat: int = 1,
 ) -> dict[str, Any]:
-    """Run a pipeline once; see `tilework run --help`. Returns what came in and out, ready for JSON."""
+    """Run a pipeline; see `tilework run --help`. Returns what came in and out, ready for JSON."""
     make_executor = find_executor(executor)
+    if threads is not None:
+        if executor != "tiled":
+            raise ArgumentError(f"--threads goes with --executor tiled, not {executor}")
+        make_executor = partial(tw.TilingExecutor, threads=threads)
     pipe = load(target)
     arrays: dict[str, Any] = dict(read_inputs(inputs))
     env = learn_sizes(pipe, arrays, pairs(sizes, "--size"))
@@ -239,8 +268,9 @@ def run(
     drawn = [name for name in doors.wanted(pipe) if name not in arrays]
     for name in drawn:
         arrays[name] = random_array(doors.wanted(pipe)[name], env, rng)
-    plan = make_executor().compile(pipe)
+    plan = make_executor().compile(pipe.for_inputs(arrays))
     outputs = plan.run(arrays)
+    times = [_timed(plan, arrays) for _ in range(repeat)] if repeat > 1 else []
     if save is not None:
         Path(save).mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
@@ -253,8 +283,15 @@ def run(
         "executor": executor,
         "inputs": {name: {**summarize(array), "random": name in drawn} for name, array in arrays.items()},
         "outputs": {name: summarize(array) for name, array in outputs.items()},
+        "runs": {"count": repeat, "median_s": float(np.median(times)), "best_s": min(times)} if times else None,
         "profile": None if measured is None else {**measured.to_dict(), "text": str(measured)},
     }
+
+
+def _timed(plan: Any, arrays: Mapping[str, Any]) -> float:
+    start = time.perf_counter()
+    plan.run(arrays)
+    return time.perf_counter() - start
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -274,5 +311,10 @@ def show(result: Mapping[str, Any]) -> None:
         table.add_section()
     console = Console()
     console.print(table)
+    if result["runs"]:
+        runs = result["runs"]
+        console.print(
+            f"{runs['count']} runs: median {runs['median_s'] * 1e3:.3f} ms, best {runs['best_s'] * 1e3:.3f} ms"
+        )
     if result["profile"]:
         console.print(result["profile"]["text"], highlight=False, soft_wrap=True)

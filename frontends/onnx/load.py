@@ -12,7 +12,7 @@ from ...kernels import ops
 from ...primitives.errors import ArgumentError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from . import operators as operators
-from .node import NeedsValues
+from .node import Coded, NeedsValues
 from .reading import Model, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
 
@@ -121,7 +121,7 @@ def _helped_by_sizes(model: Model, shapes: Mapping[str, Iterable[Any]], given: M
 def load_with_values(source: Any, shapes: Mapping[str, Iterable[Any]] | None = None) -> Loaded:
     """The pipeline of a model, and what each of its tensors became: for comparing layer by layer."""
     try:
-        return _translated(read(source), dict(shapes or {}), {})
+        return _translated(read(source), dict(shapes or {}), {}, everything=True)
     except NeedsValues as needed:
         raise Unsupported(str(needed)) from None
 
@@ -132,7 +132,9 @@ def _inputs(model: Model) -> list[Any]:
     return [v for v in model.proto.graph.input if v.name not in initialized]
 
 
-def _translated(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any]) -> Loaded:
+def _translated(
+    model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any], everything: bool = False
+) -> Loaded:
     graph = model.proto.graph
     pipe = Pipeline(graph.name or "onnx")
     scope = Scope(model, pipe)
@@ -145,7 +147,29 @@ def _translated(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mappin
     scope.translate(graph.node, model.name)
     for v in graph.output:
         pipe.output(v.name, _result(scope, v))
-    return Loaded(pipe, {name: x for name, x in scope.names.items() if isinstance(x, Value)})
+    if not everything:
+        _prune(pipe)
+    known = {name: x for name, x in scope.names.items() if isinstance(x, (Value, Coded)) and not scope.is_constant(x)}
+    return Loaded(pipe, {name: scope.value(x) for name, x in known.items()} if everything else {})
+
+
+def _prune(pipe: Pipeline) -> None:
+    """Take out the steps and constants that no output needs."""
+    needed: set[int] = set()
+    read: set[int] = set()
+    left = list(pipe.outputs.values())
+    while left:
+        value = left.pop()
+        read.add(id(value))
+        step = value.producer[0] if value.producer is not None else None
+        if step is not None and id(step) not in needed:
+            needed.add(id(step))
+            left += step.inputs.values()
+            read |= {id(v) for v in step.outputs.values()}
+    pipe.steps[:] = [step for step in pipe.steps if id(step) in needed]
+    for name, value in list(pipe.values.items()):
+        if value.kind == "constant" and id(value) not in read:
+            del pipe.values[name]
 
 
 def _result(scope: Scope, declared: Any) -> Value:

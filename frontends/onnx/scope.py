@@ -77,6 +77,11 @@ class Scope:
             return self.evaluate(lambda scope: scope.value(operand), [])
         return operand
 
+    @staticmethod
+    def is_constant(operand: Any) -> bool:
+        """Whether an operand is known while the file is read."""
+        return isinstance(operand, np.ndarray) or isinstance(getattr(operand, "codes", None), np.ndarray)
+
     def value(self, operand: Any) -> Value:
         """An operand as a pipeline value."""
         if isinstance(operand, Value):

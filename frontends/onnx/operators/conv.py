@@ -39,7 +39,9 @@ def conv(node: Node) -> Any:
     rules = window(node, len(w.shape) - 2)
     integer = integer_conv(node, x, w, rules)
     if integer is None:
-        return ops.conv(node.value(0), node.value(1), node.optional(2), **rules)
+        image = node.value(0)
+        bias = None if not node.has(2) else ops.cast(node.value(2), "f32") if image.dtype != "f32" else node.value(2)
+        return linear.as_type(ops.conv(image, node.value(1), bias, **rules), image)
     acc, scale = integer
     bias = node.operand(2)
     if bias is None:

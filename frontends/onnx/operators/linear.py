@@ -94,7 +94,13 @@ def matmul(node: Node) -> Any:
     integer = integer_product(a, b)
     if integer is not None:
         return real_of(*integer)
-    return ops.matmul(node.value(0), node.value(1))
+    a, b = node.value(0), node.value(1)
+    return as_type(ops.matmul(a, b), a)
+
+
+def as_type(y: Value, like: Value) -> Value:
+    """A real result, which is computed in f32, in the type of an operand: f16 and bf16 are rounded once."""
+    return ops.cast(y, str(like.dtype)) if str(like.dtype) in ("f16", "bf16") else y
 
 
 @operator("Gemm")
@@ -115,10 +121,10 @@ def gemm(node: Node) -> Any:
         y = ops.gemm(node.scope.value(a), node.scope.value(b))
         if alpha != 1.0:
             y = ops.mul(y, np.float32(alpha))
-    if c is None or beta == 0.0:
-        return y
-    c = node.value(2)
-    return ops.add(y, c if beta == 1.0 else ops.mul(c, np.float32(beta)))
+    if c is not None and beta != 0.0:
+        c = ops.cast(node.value(2), str(y.dtype))
+        y = ops.add(y, c if beta == 1.0 else ops.mul(c, np.float32(beta)))
+    return y if integer is not None else as_type(y, node.scope.value(a))
 
 
 def transposed(node: Node, operand: Any) -> Any:

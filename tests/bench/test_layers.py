@@ -1,0 +1,59 @@
+"""`run` and `compare` on ONNX models."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tilework.bench.cli import app
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Paths of a small float network and of the same with rounded weights."""
+    onnx = pytest.importorskip("onnx", reason="reading ONNX needs the package onnx (extra onnx)")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    folder = tmp_path_factory.mktemp("models")
+    weights = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    paths = []
+    for name, w in (("float", weights), ("rounded", np.round(weights, 1))):
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])],
+            name,
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 6])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 5])],
+            [numpy_helper.from_array(w, "w")],
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+        onnx.save(proto, folder / f"{name}.onnx")
+        paths.append(str(folder / f"{name}.onnx"))
+    return paths
+
+
+def invoke(*words):
+    found = CliRunner().invoke(app, list(words))
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_compare_lists_the_worst_tensor_first(models, tmp_path):
+    result = json.loads(invoke("compare", *models, "--size", "N=8", "--json"))
+    names = [row["name"] for row in result["tensors"]]
+    ratios = [row["sqnr_db"] for row in result["tensors"]]
+    assert sorted(names) == ["h", "y"]
+    assert ratios == sorted(ratios)
+    assert all(20 < ratio < 60 for ratio in ratios)
+    assert (
+        json.loads(invoke("compare", models[0], models[0], "--size", "N=8", "--json"))["tensors"][0]["max_error"] == 0
+    )
+
+
+def test_run_takes_a_model_and_an_archive(models, tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.ones((3, 6), np.float32))
+    found = json.loads(
+        invoke("run", models[0], "--input", str(tmp_path / "in.npz"), "--repeat", "3", "--threads", "1", "--json")
+    )
+    assert found["outputs"]["y"]["shape"] == [3, 5]
+    assert found["runs"]["count"] == 3
+    assert "gemm_f32" in invoke("explain", models[0])
