@@ -265,12 +265,14 @@ def depth_to_space(x: Operand, block: int, mode: str = "DCR") -> Value:
     return only(pipe.add(Rearrange(dtype_of(x), ((0,), channels, (0,), (0,)), perm, (1, 1, 2, 2)), x=x))
 
 
-def space_to_depth(x: Operand, block: int) -> Value:
-    """(N, C, H, W) to (N, C * block**2, H / block, W / block) (ONNX SpaceToDepth)."""
+def space_to_depth(x: Operand, block: int, mode: str = "DCR") -> Value:
+    """(N, C, H, W) to (N, C * block**2, H / block, W / block): depth_to_space of the same mode undone."""
     pipe, x = _entered("space_to_depth", x)
     _image("space_to_depth", x, block)
-    kernel = Rearrange(dtype_of(x), ((0,), (0,), (0, block), (0, block)), (0, 3, 5, 1, 2, 4), (1, 3, 1, 1))
-    return only(pipe.add(kernel, x=x))
+    if mode not in ("DCR", "CRD"):
+        raise ArgumentError(f"space_to_depth: mode {mode!r}; DCR or CRD")
+    perm = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return only(pipe.add(Rearrange(dtype_of(x), ((0,), (0,), (0, block), (0, block)), perm, (1, 3, 1, 1)), x=x))
 
 
 def _image(op: str, x: Value, block: int) -> None:

@@ -221,3 +221,8 @@ def test_packed_types_are_refused():
     pipe = tw.Pipeline("p")
     with pytest.raises(Unsupported, match="unpack"):
         ops.transpose(pipe.input("x", "u4", (2, 2)))
+
+
+def test_space_to_depth_undoes_depth_to_space():
+    for mode in ("DCR", "CRD"):
+        same(tw.eager.space_to_depth(tw.eager.depth_to_space(IMAGE, 2, mode), 2, mode), IMAGE)

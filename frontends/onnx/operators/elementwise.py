@@ -116,7 +116,10 @@ for _name, (_op, _attributes) in NUMBERED.items():
 
 @tabled("PRelu")
 def prelu(node: Node) -> Any:
-    return ops.leaky_relu(node.value(0), node.value(1))
+    x, slope = node.value(0), node.value(1)
+    if slope.ndim == 1 and x.ndim > 2 and slope.shape[0] not in (1, x.shape[-1]) and slope.shape[0] == x.shape[1]:
+        slope = ops.reshape(slope, [*slope.shape, *(1,) * (x.ndim - 2)])  # one for each channel, as older files have it
+    return ops.leaky_relu(x, slope)
 
 
 @tabled("Gelu")

@@ -190,7 +190,7 @@ def depth_to_space(node: Node) -> Any:
 
 @operator("SpaceToDepth")
 def space_to_depth(node: Node) -> Any:
-    return moved(node, lambda v: ops.space_to_depth(v, node.attr("blocksize")))
+    return moved(node, lambda v: ops.space_to_depth(v, node.attr("blocksize"), node.attr("mode", "DCR")))
 
 
 @operator("CumSum")
@@ -246,7 +246,8 @@ def range_(node: Node) -> Any:
         like = next(v for v in node.scope.pipe.of_kind("input").values() if any(isinstance(n, Size) for n in v.shape))
         if isinstance(start, np.ndarray):
             return ops.arange(like, count, start.reshape(()).astype(np.int64), np.int64(int(delta)))
-    raise node.unsupported("bounds known only at run time; constants, or sizes of inputs, work")
+    first, last, step = (node.known(n).reshape(())[()] for n in range(3))
+    return np.arange(first, last, step, dtype=first.dtype)
 
 
 @operator("NonZero")
