@@ -40,6 +40,11 @@ def stored_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
 
 
+def stored_bytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    """The bytes that a value of this type and shape takes."""
+    return math.prod(stored_shape(dtype, shape)) * dtype.numpy.itemsize
+
+
 def check_outputs(given: Iterable[str], outputs: Mapping[str, Value]) -> None:
     """Raise ArgumentError for a name in out= that is no output."""
     for name in given:

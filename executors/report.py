@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..kernels.relayout import Relayout
 from ..primitives.sizes import show
+from . import inputs as doors
 
 if TYPE_CHECKING:
     from .bound import Bound
@@ -58,6 +59,10 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
             f"  one stage, {chain.tile} of {chain.size} rows at a time: {', '.join(s.name for s in chain.steps)}; "
             f"{held} exists as a tile in each thread only{halo}"
         )
+    for place, saved in (("in registers", _fused_bytes(plan, bound)), ("in a thread's own tile", _held_bytes(bound))):
+        if saved:
+            names = ", ".join(f"{name} {nbytes}" for name, nbytes in saved.items())
+            lines.append(f"  {2 * sum(saved.values())} bytes no longer travel, there and back, {place}: {names}")
     total = sum(nbytes for nbytes, _, _ in binding.requests.values())
     lines.append(
         f"  arena {binding.arena_bytes} bytes (the largest live set is {binding.arena_bound}) for {total} bytes of "
@@ -67,3 +72,28 @@ def _binding(plan: TilingPlan, bound: Bound) -> list[str]:
         where = binding.placed[name]
         lines.append(f"    {where.offset:10} + {nbytes:<10} steps {first} to {last}  {name} {show(where.shape)}")
     return lines
+
+
+def _fused_bytes(plan: TilingPlan, bound: Bound) -> dict[str, int]:
+    """Bytes of each value of the user's pipeline that its steps no longer write, because they became one."""
+    shapes = doors.value_shapes(plan.pipe, bound.binding.env)
+    steps = {step.name: step for step in plan.pipe.steps}
+    found = {}
+    for note in plan.lowered.notes:
+        for name in note.steps[:-1] if note.became else ():
+            for value in steps[name].outputs.values() if name in steps else ():
+                if value.dtype is not None and value.name in shapes:
+                    found[value.name] = doors.stored_bytes(value.dtype, shapes[value.name])
+    return found
+
+
+def _held_bytes(bound: Bound) -> dict[str, int]:
+    """Bytes of each value that exists as a tile per thread only."""
+    binding, values = bound.binding, bound.plan.binder.values
+    names = [name for chain in binding.chains for name in chain.held]
+    found = {}
+    for name in names:
+        dtype = values[name].dtype
+        assert dtype is not None
+        found[name] = doors.stored_bytes(dtype, binding.shapes[name])
+    return found
