@@ -179,7 +179,9 @@ def test_values_that_overlap_while_alive_are_found_out():
 def test_explain_counts_the_bytes_that_no_longer_travel():
     plan = TilingExecutor(2).compile(CASES["two"])
     plan.prepare({"x": (300, 5)})
-    assert f"{2 * 300 * 5 * 4} bytes no longer travel, there and back, in a thread's own tile: window.y" in plan.explain()
+    assert (
+        f"{2 * 300 * 5 * 4} bytes no longer travel, there and back, in a thread's own tile: window.y" in plan.explain()
+    )
     pipe = Pipeline("fused")
     acc = ops.gemm(pipe.input("x", "u8", ("M", 16)), np.ones((16, 8), np.int8))
     pipe.output("y", ops.requantize(acc, multiplier=np.float32(0.1)))
