@@ -13,7 +13,7 @@ import ast
 import linecache
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -182,7 +182,7 @@ def cases() -> tuple[Case, ...]:
         return aligned(rng.integers(info.min, info.max + 1, shape).astype(dtype))
 
     found = []
-    tile = gemm_mma.Tile(64, 64, 2, 2)
+    tile = asdict(gemm_mma.SMALL)
     for m, k, n, zero_points in ((70, 208, 75, False), (33, 330, 130, True)):
         kernel = Gemm(
             "u8", "s8", a_zero_point=ROW if zero_points else None, b_zero_point=COLUMN if zero_points else None

@@ -14,8 +14,8 @@ from ..lookup import Lookup
 from ..map import Map
 from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
-from . import elementwise, gemm_mma, gemm_simt, lookup, quantize, requantize
-from .gemm import finish_of
+from . import elementwise, lookup, quantize, requantize
+from .gemm import finish_of, planned
 from .launch import Device, Launches
 from .map import map_element
 from .nest import Element
@@ -90,9 +90,8 @@ def build(kernel: FusedGemm) -> Device:
     base = kernel.base
     assert isinstance(base, Gemm)
     finish = finish_of(base, [(_element(stage, n), at) for n, (stage, at) in enumerate(kernel.stages)])
-    run = gemm_simt.plan if gemm_mma.refuses(base) else gemm_mma.plan
 
     def plan(*operands: Any) -> Launches:
-        return run(base, operands, finish)
+        return planned(base, operands, finish)
 
     return Device(plan)

@@ -255,7 +255,7 @@ def plan(
     copied = "b_zero_point" in slots or not reads_a_in_place(a)
     if copied:
         temporaries += [m * k_packed, 4 * m]
-        launches.append(_pack_a(a, m, k, k_packed))
+        launches.append(pack_a(a, m, k, k_packed))
     given = Parameters()
     a_type, b_type = pointee(a.dtype), pointee(b.dtype)
     given.pointer("a", a_type, Temp(2, a_type) if copied else At(0))
@@ -263,7 +263,7 @@ def plan(
     for name, value in (("m_size", m), ("n_size", n), ("k_size", k_packed if copied else k), ("k_packed", k_packed)):
         given.number(name, value)
     given.number("a_m", k_packed if copied else element_strides(a)[-2])
-    row, correction = _corrections(kernel, operands, slots, given, k)
+    row, correction = corrections(kernel, operands, slots, given, k)
     written = [*correction, *finish.parameters(given, operands)]
     copies = {"a_rounds": tile.bm * 4 // tile.threads, "b_rounds": tile.bn * 4 // tile.threads}
     warp_rows, warp_columns = tile.bm // tile.wm, tile.bn // tile.wn
@@ -300,7 +300,7 @@ def plan(
     return Launches(tuple(launches), tuple(temporaries))
 
 
-def _corrections(
+def corrections(
     kernel: Gemm, operands: tuple[Any, ...], slots: list[str], given: Parameters, k: int
 ) -> tuple[list[str], list[str]]:
     """Lines for a row, and lines for a sum, that take the zero points into account."""
@@ -343,7 +343,7 @@ def pack_b(b: Any, n: int, k: int, k_packed: int) -> Launch:
     return given.launch(kernel, (ceildiv(n, PACK_THREADS),), (PACK_THREADS,))
 
 
-def _pack_a(a: Any, m: int, k: int, k_packed: int) -> Launch:
+def pack_a(a: Any, m: int, k: int, k_packed: int) -> Launch:
     """A (M, K) of any strides to (M, K padded), and the sums of its rows."""
     dtype = pointee(a.dtype)
     given = Parameters()

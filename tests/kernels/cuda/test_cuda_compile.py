@@ -1,6 +1,7 @@
 """Every kernel compiled to PTX and assembled, without a driver: no spills, few registers, the wanted instructions."""
 
 import math
+from dataclasses import asdict
 
 import ml_dtypes
 import numpy as np
@@ -151,7 +152,7 @@ def test_kernels_without_newer_instructions_assemble_for_turing(device_of, assem
 @pytest.mark.parametrize("tile", [gemm_mma.LARGE, gemm_mma.SMALL], ids=["large", "small"])
 def test_tensor_core_gemm_has_what_makes_it_fast(assembled, cc, tile):
     kernel = Gemm("u8", "s8", a_zero_point=(), b_zero_point=CHANNEL)
-    device = Device(lambda *operands: gemm_mma.plan(kernel, operands, finish_of(kernel), tile))
+    device = Device(lambda *operands: gemm_mma.plan(kernel, operands, finish_of(kernel), asdict(tile)))
     operands = (empty(U8, 256, 256), empty(S8, 256, 256), empty(U8), empty(S8, 256), empty(S32, 256, 256))
     *packing, product = device.plan(*operands).launches
     for launch in packing:
@@ -220,3 +221,11 @@ def test_products_with_packed_codes_assemble(device_of, assembled, compute):
     for launch in launches(device_of, kernel, operands):
         for cc in ((8, 0), (9, 0)):
             check(assembled(launch, cc), 128, {})
+
+
+@pytest.mark.parametrize("m", [1, 16])
+def test_few_rows_assemble_with_dot_products(device_of, assembled, m):
+    operands = (empty(U8, m, 64), empty(S8, 64, 66), empty(S32, m, 66))
+    *_, product = launches(device_of, Gemm("u8", "s8"), operands)
+    for cc in ((7, 5), (8, 0), (9, 0)):
+        check(assembled(product, cc), 128, {"dp4a.u32.s32": 4 * m, "ld.global.v4.b32": 1 + m})

@@ -1,5 +1,7 @@
 """gemm on CUDA in the interpreter: exact around every tile, at any zero points, strides, types and schedule."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -10,6 +12,7 @@ from tilework.kernels.cuda.interpreter import launching
 from tilework.kernels.cuda.launch import Device
 from tilework.kernels.gemm import Gemm
 from tilework.kernels.reference.gemm import gemm_f32, gemm_int
+from tilework.primitives.errors import ShapeMismatch
 
 PAIRS = [("u8", "s8"), ("s8", "s8"), ("s8", "u8"), ("u8", "u8")]
 EDGES = [(1, 1, 1), (63, 64, 65), (64, 63, 64), (65, 129, 63), (17, 200, 130)]  # around tile 64, step 64
@@ -36,7 +39,7 @@ def test_it_is_exact_around_tile_edges(device_of, variant, m, k, n, codes):
 def test_every_tile_and_depth_of_pipeline_is_exact(tile, m, k, n, aligned, codes):
     a, b = aligned(codes("s8", (m, k))), codes("s8", (k, n))
     kernel = Gemm("s8", "s8")
-    device = Device(lambda *operands: gemm_mma.plan(kernel, operands, finish_of(kernel), tile))
+    device = Device(lambda *operands: gemm_mma.plan(kernel, operands, finish_of(kernel), asdict(tile)))
     assert_array_equal(product(device, kernel, a, b), gemm_int(a, b), strict=True)
 
 
@@ -101,3 +104,28 @@ def test_leading_dimensions_are_broadcast(run_on, codes):
     a, b = codes("u8", (3, 1, 9, 20)), codes("s8", (1, 2, 20, 17))
     kernel = Gemm("u8", "s8", batch=2, a_batch=(0, None), b_batch=(None, 1))
     assert_array_equal(run_on("cuda", kernel, a, b), gemm_int(a, b), strict=True)
+
+
+@pytest.mark.parametrize("m", [1, 3, 16])
+@pytest.mark.parametrize("types", PAIRS, ids="".join)
+def test_few_rows_are_exact(device_of, m, types, aligned, codes):
+    for k, n, zero_points in ((1040, 9, False), (70, 5, True)):
+        a, b = aligned(codes(types[0], (m, k))), codes(types[1], (k, n))
+        kernel = Gemm(*types, a_zero_point=ROW if zero_points else None, b_zero_point=COLUMN if zero_points else None)
+        more = (codes(types[0], (m, 1)), codes(types[1], (n,))) if zero_points else ()
+        found = product(device_of(kernel, "skinny"), kernel, a, b, *more, seed=1)
+        assert_array_equal(found, gemm_int(a, b, *more), strict=True)
+
+
+def test_the_kernel_fits_the_rows(device_of, codes):
+    kernel = Gemm("u8", "s8")
+    for m, name in ((1, "gemm_skinny"), (16, "gemm_skinny"), (17, "gemm_mma"), (200, "gemm_mma")):
+        a, b = codes("u8", (m, 64)), codes("s8", (64, 65))
+        launches = device_of(kernel).plan(a, b, np.empty((m, 65), np.int32)).launches
+        assert launches[-1].name == name
+
+
+def test_the_kernel_for_few_rows_refuses_more(device_of, codes):
+    kernel = Gemm("u8", "s8")
+    with pytest.raises(ShapeMismatch, match="17 rows; up to 16 work"):
+        device_of(kernel, "skinny").plan(codes("u8", (17, 64)), codes("s8", (64, 5)), np.empty((17, 5), np.int32))
