@@ -29,6 +29,7 @@ from . import gemm
 
 Array = np.ndarray[Any, Any]
 TABLES = ("int8", "float", "blocks", "offset")
+LONG_BLOCK = 0.04  # seconds
 COLUMNS = 40  # of the result that are compared with the reference
 NF4 = (
     "-1 -.6961928 -.52507305 -.39491749 -.28444138 -.18477343 -.09105004 0 "
@@ -268,7 +269,10 @@ def _time(
         moved = K * N // 2 + 8 * N * (K // group)
         probe = {"read": peak.read(moved * copies, threads)}
     calls = {name: timing.rotate(turn) for name, turn in contenders.items()}
-    times = timing.paired({**calls, **{n: p.call for n, p in probe.items()}}, options.rounds, pause=threads > 1)
+    # after a pause, threads take a while to be woken and to find processors of their own
+    block = timing.BLOCK if threads == 1 else LONG_BLOCK
+    ready = {**calls, **{n: p.call for n, p in probe.items()}}
+    times = timing.paired(ready, options.rounds, block, pause=threads > 1)
     rows = []
     for name, compute in plan:
         me = f"{name} {compute}"

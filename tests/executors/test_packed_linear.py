@@ -48,6 +48,17 @@ REAL = {
 }
 
 
+def at_levels(formats):
+    """Every format at the least and the best level, and a few at those between."""
+    between = ("g32", "8 bits g7", "2 bits row")
+    return [
+        pytest.param(name, level, id=f"{name}-{level}")
+        for level in LEVELS
+        for name in formats
+        if level in (LEVELS[0], LEVELS[-1]) or name in between
+    ]
+
+
 def weights(fmt, N, K, seed=0):
     """Random codes and parameters: {slot: array}. The first block's scale is 0, the last's is subnormal."""
     rng = np.random.default_rng(seed)
@@ -99,8 +110,7 @@ def run(executor, kernel, made, x):
     return out
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", INT8)
+@pytest.mark.parametrize(("name", "level"), at_levels(INT8))
 def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level):
     fmt = INT8[name]
     N, K = 2 * 32 + 1, 150
@@ -110,8 +120,7 @@ def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level
         assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(("name", "level"), at_levels(REAL))
 def test_float32_has_the_bits_of_decoding_and_multiplying_at_every_level(name, level):
     fmt, N = REAL[name], 65
     for M, K in ((2, 160), (11, 309)):  # decoded in registers, and chunk by chunk with an end in mid of a block
