@@ -20,7 +20,7 @@ from ...kernels import ops
 from ...kernels.cpu.peak import _together
 from ...primitives.pipeline import Pipeline
 from ..timing import paired
-from . import _present, _quietly, bind, session, set_threads
+from . import _present, _quietly, attention, bind, session, set_threads
 
 Array = np.ndarray[Any, Any]
 SIZES = {"L2": (128, 768), "memory": (24576, 768)}  # 384 KiB and 72 MiB of float32
@@ -84,6 +84,10 @@ CASES = (
     ),
     Case(
         "look-up", "u8", lambda p, x: ops.lookup(x, _TABLE), ("QLinearSigmoid", _SIGMOID, {}, "com.microsoft"), None, 255
+    ),
+    Case(
+        "cast to f16", "f32", lambda p, x: ops.cast(x, "f16"), ("Cast", {}, {"to": 10}, ""),
+        lambda torch, x, out: partial(out[0].copy_, x), 1e-2,
     ),
     Case("softmax", "f32", lambda p, x: ops.softmax(x), ("Softmax", {}, {"axis": -1}, ""),
          lambda torch, x, out: partial(torch.softmax, x, -1, out=out[0])),
@@ -236,10 +240,16 @@ def show(records: list[dict[str, Any]]) -> None:
 
 
 def run(threads: str, size: str | None, steps: list[str], blocks: int, as_json: bool) -> bool:
-    """Measure and show; whether every result was right."""
-    records = measure(tuple(map(int, threads.split(","))), (size,) if size else tuple(SIZES), tuple(steps), blocks)
+    """Measure and show; whether every result was right. The step "attention" has a table of its own."""
+    counts = tuple(map(int, threads.split(",")))
+    records = measure(counts, (size,) if size else tuple(SIZES), tuple(steps), blocks)
+    wanted = not steps or "attention" in steps
+    more = attention.measure(counts, blocks) if wanted and not size else []
     if as_json:
-        print(json.dumps(records, indent=2))
-    else:
+        print(json.dumps([*records, *more], indent=2))
+        return not any(r["wrong"] for r in [*records, *more])
+    if records:
         show(records)
-    return not any(r["wrong"] for r in records)
+    if more:
+        attention.show(more)
+    return not any(r["wrong"] for r in [*records, *more])
