@@ -5,6 +5,8 @@ kernels/reference/attention.py says what it computes.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...attention import KEYS, LANES, ROWS, AttentionCodes
 from ...factory import Whole, register
 from ...forge import Native
@@ -28,14 +30,21 @@ def multiply_codes(rows, steps, width, c, ldc, a, lda, b, ldb):
             n += LANES
 
 
+@scalar
+def four(a, b, c, d):
+    """Four bytes as the int32 whose bytes they are, the first one lowest."""
+    low = np.int32(np.int32(a) | np.int32(np.int32(b) << np.int32(8)))
+    return np.int32(low | np.int32(np.int32(np.int32(c) << np.int32(16)) | np.int32(np.int32(d) << np.int32(24))))
+
+
 _TEXT = """\
 import numpy as np
 from numba import njit
-from tilework.kernels.cpu.attention.codes import multiply_codes
+from tilework.kernels.cpu.attention.codes import four, multiply_codes
 from tilework.kernels.cpu.elements import start_of
 from tilework.kernels.cpu.reduce.bodies import *
 from tilework.kernels.cpu.reduce.passes import one_pass
-from tilework.kernels.cpu.simd import get_f32, get_s8, get_s32, put_f32, put_s32, put_s8, put_u8
+from tilework.kernels.cpu.simd import get_f32, get_s8, get_s32, get_u8, put_f32, put_s32, put_s8, put_u8
 from tilework.kernels.cpu.vectormath import exp
 
 scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("max",), 1)
@@ -77,23 +86,34 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                 start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
                 target = packed_k + j * 4 * steps
                 for n in range({KEYS}):
-                    total = np.int32(0)
-                    for d in range(4 * steps):
-                        code = np.int8(0)
-                        if n < count and d < depth:
-                            code = get_s8(start + n * k.strides[2] + d * k.strides[3], 0)
+                    row, total, whole = start + n * k.strides[2], np.int32(0), 0
+                    if n < count and k.strides[3] == 1:
+                        whole = depth // 4 * 4
+                        for d in range(whole):
+                            total += np.int32(get_s8(row, d))
+                        for p in range(depth // 4):
+                            put_s32(target + 4 * n, p * {KEYS}, get_s32(row, p))
+                    for d in range(whole, 4 * steps):
+                        code = get_s8(row + d * k.strides[3], 0) if n < count and d < depth else np.int8(0)
                         total += np.int32(code)
                         put_s8(target + 4 * n + (d & 3), (d >> 2) * 4 * {KEYS}, code)
                     put_s32(sums, j + n, np.int32(total * -128))
                 start = start_of(v) + b * v.strides[0] + g * v.strides[1] + j * v.strides[2]
                 target = packed_v + j * columns
-                for n in range({KEYS}):
-                    place = target + (n >> 2) * 4 * columns + (n & 3)
-                    for d in range(columns):
-                        code = np.int8(0)
-                        if n < count and d < width:
-                            code = get_s8(start + n * v.strides[2] + d * v.strides[3], 0)
-                        put_s8(place, 4 * d, code)
+                for n in range(0, {KEYS}, 4):
+                    row, place, whole = start + n * v.strides[2], target + n * columns, 0
+                    if n + 4 <= count and v.strides[3] == 1:
+                        whole, far = width, v.strides[2]
+                        for d in range(width):
+                            second, third = row + far, row + 2 * far
+                            word = four(get_u8(row, d), get_u8(second, d), get_u8(third, d), get_u8(third + far, d))
+                            put_s32(place, d, word)
+                    for c in range(4):
+                        for d in range(whole, columns):
+                            code = np.int8(0)
+                            if n + c < count and d < width:
+                                code = get_s8(row + c * v.strides[2] + d * v.strides[3], 0)
+                            put_s8(place + c, 4 * d, code)
             for i in range(m0, m1, {ROWS}):
                 rows = min({ROWS}, m1 - i)
                 padded = (rows + {MR} - 1) // {MR} * {MR}
@@ -101,11 +121,14 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                 for r in range(padded):
                     put_f32(m_at, r, low)
                     put_f32(l_at, r, np.float32(0))
-                    for d in range(4 * steps):
-                        code = np.int32(0)
-                        if r < rows and d < depth:
-                            code = np.int32(get_s8(start + r * q.strides[2] + d * q.strides[3], 0))
-                        put_u8(q_at + r * 4 * steps, d, np.uint8(code + 128))
+                    row, whole = start + r * q.strides[2], 0
+                    if r < rows and q.strides[3] == 1:
+                        whole = depth
+                        for d in range(depth):
+                            put_u8(q_at + r * 4 * steps, d, np.uint8(get_u8(row, d) ^ 128))
+                    for d in range(whole, 4 * steps):
+                        code = get_u8(row + d * q.strides[3], 0) if r < rows and d < depth else np.uint8(0)
+                        put_u8(q_at + r * 4 * steps, d, np.uint8(code ^ 128))
                     for d in range(columns):
                         put_f32(o_at + 4 * r * columns, d, np.float32(0))
                 end = {end}
