@@ -286,6 +286,20 @@ def peers_gemm(
     raise typer.Exit(1 if gemm.failed(result) else 0)
 
 
+@bench_app.command("schemes")
+def bench_schemes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="SCHEME...", help="Shipped schemes; none: ten.")] = None,
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """Encode and decode against moving the bytes, and how long an edited scheme takes to its figures."""
+    from . import scheme_bars
+
+    result = scheme_bars.measure(names or (), tuple(map(int, threads.split(","))), blocks)
+    print_json(result) if as_json else scheme_bars.show(result)
+
+
 @peers_app.command("linear")
 def peers_linear(
     table: Annotated[

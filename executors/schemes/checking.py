@@ -143,7 +143,7 @@ def check(scheme: Scheme, w: Any = None, *, levels: Sequence[str] | None = None,
         found = run()
         compared[name] = 0
         for part, wanted in python.items():
-            at = np.argwhere(_apart(wanted, found[part]))
+            at = np.argwhere(apart(wanted, found[part]))
             compared[name] += len(at)
             if len(at) and first is None:
                 first = _difference(scheme, x, python, name, part, tuple(map(int, at[0])), wanted, found[part])
@@ -162,6 +162,11 @@ def _affordable(scheme: Scheme, x: Array) -> int:
     taken = max(time.perf_counter() - start, 1e-6)
     rows = int(PATIENCE_S / taken * part.shape[1] / x.shape[1])
     return max(1, down, rows)
+
+
+def both(scheme: Scheme, x: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters, codes and weights by name: as plain Python has them, and as compiled code does."""
+    return _python(scheme, x), _compiled(scheme, x)
 
 
 def _python(scheme: Scheme, x: Array) -> dict[str, Array]:
@@ -202,12 +207,12 @@ def _bits(array: Array) -> Array:
     return array if array.dtype.kind in "iu" else array.view(f"u{array.dtype.itemsize}")
 
 
-def _apart(a: Array, b: Array) -> Array:
+def apart(a: Array, b: Array) -> Array:
     """Where two arrays of one type differ in their bits; every NaN is one."""
-    apart = _bits(a) != _bits(b)
+    different = _bits(a) != _bits(b)
     if a.dtype.kind != "i" and a.dtype.kind != "u":
-        apart &= ~(np.isnan(a.astype(np.float32)) & np.isnan(b.astype(np.float32)))
-    return apart
+        different &= ~(np.isnan(a.astype(np.float32)) & np.isnan(b.astype(np.float32)))
+    return different
 
 
 def _difference(
@@ -249,20 +254,20 @@ def _lint(scheme: Scheme, role: str) -> list[str]:
 def _as_written(scheme: Scheme, x: Array, python: Mapping[str, Array]) -> str:
     """The user's own functions, called by CPython with np.float32 and int, given the same parameters."""
     used = [python.get(f"decoded {p.name}", python[f"parameter {p.name}"]) for p in scheme.stored]
-    apart = {}
+    counts = {}
     try:
         encode = scheme.encode if scheme.encode is not None else scheme.encode_block
         codes = reference.encode_codes(scheme, x, used, encode)
-        apart["codes"] = int(_apart(python["code"], codes).sum())
+        counts["codes"] = int(apart(python["code"], codes).sum())
         decode = scheme.decode if scheme.decode is not None else scheme.decode_block
         packed = pack(python["code"], scheme.bits)
         weights = reference.decode(scheme, packed, used, x.shape[1], decode)
-        apart["weights"] = int(_apart(python["weight"], weights).sum())
+        counts["weights"] = int(apart(python["weight"], weights).sum())
     except Exception as error:  # whatever a user's function may raise on such data, which compiled code does not
         return f"CPython raises {type(error).__name__}: {error}; compiled code follows float32 rules instead"
-    if not any(apart.values()):
+    if not any(counts.values()):
         return "the same codes and weights as the functions give when CPython calls them"
-    shown = " and ".join(f"{n} {what}" for what, n in apart.items() if n)
+    shown = " and ".join(f"{n} {what}" for what, n in counts.items() if n)
     return (
         f"{shown} differ when CPython calls the functions: there some steps are float64 or a library's (see the notes)"
     )

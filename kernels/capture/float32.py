@@ -113,6 +113,11 @@ class Rewriter(Calls):
         if isinstance(target, (ast.Tuple, ast.List)):
             if not isinstance(e.kind, tuple) or len(e.kind) != len(target.elts):
                 self.refuse(f"{len(target.elts)} names cannot take {spell(e.kind)}", node)
+            fresh = [p.known or (p.kind in ("f[]", "i[]") and isinstance(p.tree, ast.Call)) for p in e.parts]
+            if e.parts and all(fresh):  # numbers and new arrays, which no other target can change
+                return [
+                    line for part, p in zip(target.elts, e.parts, strict=True) for line in self.store(part, p, node)
+                ]
             kinds = []
             for part, kind in zip(target.elts, e.kind, strict=True):
                 if not isinstance(part, ast.Name):

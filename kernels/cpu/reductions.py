@@ -15,16 +15,15 @@ import copy
 KEYS = {"py_max": ("largest_key", "py_max", ast.Gt), "py_min": ("smallest_key", "py_min", ast.Lt)}
 
 
-def lanes(text: str, function: str) -> str:
-    """Captured text with such loops of `function` rewritten; everything else stays as it is."""
+def lanes(text: str) -> str:
+    """Captured text with such loops of its functions rewritten; everything else stays as it is."""
     tree = ast.parse(text)
     changed = False
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            arguments = {a.arg for a in node.args.args}
-            rewriter = _Loops(arguments)
+        if isinstance(node, ast.FunctionDef):
+            rewriter = _Loops({a.arg for a in node.args.args})
             node.body = [part for line in node.body for part in rewriter.rewritten(line)]
-            changed = rewriter.changed
+            changed |= rewriter.changed
     if not changed:
         return text
     names = f"from {__package__}.vectormath import key_value, largest_key, py_max, py_min, smallest_key\n"

@@ -41,7 +41,7 @@ def _module(scheme: Definition, captured: dict[str, Captured], pack: str = "") -
         parts.append(f"from {__package__}.bitstream import {pack}\n{pack[:-2]} = {pack}({scheme.bits})\n")
     for name, one in captured.items():
         text = one.emit(name)
-        parts.append(lanes(text, name) if name == "fit" else text)
+        parts.append(lanes(text) if name == "fit" else text)
     names = "".join(f", {name}" for name in sorted(sequences))
     return _HEADER.format(package=__package__, sequences=names, parts="\n".join(parts))
 
@@ -255,15 +255,15 @@ def _encoder(scheme: Definition, fits: bool) -> WithParams:
     if fits and scheme.captured_fit is not None:
         captured["fit"] = scheme.captured_fit
     values = "".join(f", s{n}" for n in range(len(scheme.stored)))
-    fit = _fitted(scheme, "part(row, start, width)", "n") + "\n" if fits else ""
+    fit = _per_block(scheme, _fitted(scheme, "part(row, start, width)", "n")) if fits else ""
     block = _per_block(
         scheme,
-        f"{fit}{_load(scheme, 'r')}\nencode_part(part(row, start, width), {_code_part(scheme)}, n * K + start{values})",
+        f"{_load(scheme, 'r')}\nencode_part(part(row, start, width), {_code_part(scheme)}, n * K + start{values})",
     )
     body = (
         f"K = x.shape[1]\nn_codes = (K + {scheme.vector - 1}) // {scheme.vector}\n{made}\n{_tables(scheme)}\n"
-        f"for n in range(n0, n1):\n    row, r = row_at(x, n), n // down\n{_indented(found, 1)}{_indented(block, 1)}"
-        f"{_indented(packed, 1)}return np.int32(0)\n"
+        f"for n in range(n0, n1):\n    row, r = row_at(x, n), n // down\n{_indented(found, 1)}{_indented(fit, 1)}"
+        f"{_indented(block, 1)}{_indented(packed, 1)}return np.int32(0)\n"
     )
     text = (
         _module(scheme, captured, "packer" if packed else "")

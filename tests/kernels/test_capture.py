@@ -442,3 +442,26 @@ def test_where_keeps_the_kind_of_what_it_chooses_from(fn, kinds, wanted):
     cap = capture(fn, kinds)
     given = {"f": (-2.5, 0.0, 4.75), "i": (-3, 0, 200)}[kinds]
     assert [cap.interpreted(x) for x in given] == wanted
+
+
+def filled(x, codes):
+    a, b = np.zeros(3, np.float32), np.zeros(2, np.int32)
+    a[0], b[1] = 1.5, 2
+    for i in range(len(codes)):
+        codes[i] = int(x[i] * a[0]) + b[1]
+
+
+def test_a_function_may_fill_arrays_of_the_caller():
+    made = capture(filled, ("f[]", "i[]"), writes=("codes",))
+    codes = np.zeros(3, np.int32)
+    made.interpreted(np.array([1, 2, 4], np.float32), codes)
+    np.testing.assert_array_equal(codes, [3, 5, 8])
+    with pytest.raises(CaptureError, match="'codes', which belongs to the caller"):
+        capture(filled_and_counted, ("f[]", "i[]"))
+    with pytest.raises(CaptureError, match="returns a value; it fills codes and returns nothing"):
+        capture(filled_and_counted, ("f[]", "i[]"), writes=("codes",))
+
+
+def filled_and_counted(x, codes):
+    codes[0] = 1
+    return len(x)
