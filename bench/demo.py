@@ -85,6 +85,20 @@ def int8_network(digits: Digits, per_channel: bool) -> tuple[tw.Pipeline, float]
     return pipe, 8 + 32 * scales / weights
 
 
+def scheme_network(digits: Digits, name: str) -> tuple[tw.Pipeline, float]:
+    """Return the network with weights in a scheme, multiplied on integers, and its bits a weight."""
+    pipe = tw.Pipeline(f"digits_{name}")
+    x = tw.ops.dequantize(pipe.input("x", "u8", ("M", 64)), scale=PIXEL_SCALE)
+    nbytes = weights = 0
+    for i, (w, b) in enumerate(digits.layers):
+        q = tw.schemes.get(name).quantize(w.T)
+        nbytes, weights = nbytes + q.nbytes, weights + w.size
+        x = tw.ops.add(tw.ops.linear(x, q, compute="int8"), b)
+        x = x if i == len(digits.layers) - 1 else tw.ops.relu(x)
+    pipe.output("logits", x)
+    return pipe, 8 * nbytes / weights
+
+
 @dataclass(frozen=True)
 class Contender:
     """One row of the table.
@@ -106,6 +120,7 @@ class Contender:
 SCHEMES: dict[str, Callable[[Digits], tuple[tw.Pipeline, float]]] = {
     "int8 per tensor": lambda digits: int8_network(digits, per_channel=False),
     "int8 per channel": lambda digits: int8_network(digits, per_channel=True),
+    **{name: partial(scheme_network, name=name) for name in ("int4_g32", "nf4", "mxfp4", "ternary_g64")},
 }
 
 

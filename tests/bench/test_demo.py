@@ -23,10 +23,11 @@ def test_every_executor_gave_the_same_bytes(result):
     assert all(row["same_bytes"] for row in exact)
 
 
-def test_eight_bits_cost_little_accuracy(result):
+def test_few_bits_cost_little_accuracy(result):
     assert result["float_accuracy"] == pytest.approx(0.9689, abs=0.0025)  # another BLAS may move one image
     for row in result["rows"]:
-        assert abs(row["accuracy"] - result["float_accuracy"]) <= 0.01
+        most = 0.01 if row["weight_bits"] >= 8 else 0.02 if row["weight_bits"] >= 4 else 0.1
+        assert abs(row["accuracy"] - result["float_accuracy"]) <= most, row["scheme"]
         assert row["us_per_image"] > 0
 
 
