@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,10 @@ def rates(names: Sequence[str] = SCHEMES, threads: int = 1, rounds: int = 9) -> 
     for name in names:
         scheme = tw.schemes.get(name)
         q = scheme.quantize(w, executor=executor)
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "copy": copy,
-            "encode": lambda s=scheme: s.quantize(w, executor=executor),
-            "decode": lambda q=q: q.dequantize(out),
+            "encode": partial(scheme.quantize, w, executor=executor),
+            "decode": partial(q.dequantize, out),
         }
         times = timing.paired(calls, rounds=rounds, block=0.02)
         bandwidth = 2 * w.nbytes / times.median("copy")
