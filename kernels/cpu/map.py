@@ -1,4 +1,4 @@
-"""map on the CPU: the captured function, in a loop that LLVM vectorises.
+"""map on the CPU: the captured function, two vectors at a time.
 
 kernels/reference/map.py says what it computes.
 """
@@ -10,7 +10,8 @@ from ..factory import Whole, register
 from ..forge import Native, jit_disabled
 from ..map import Map
 from ..reference.steps import map_step
-from .nest import Element, nest
+from . import isa
+from .nest import Element, Wide, nest
 
 
 def map_element(kernel: Map, name: str = "user") -> Element:
@@ -49,7 +50,8 @@ def compiled() -> str | None:
 
 @register("map", backend="cpu", variant="captured", requires=compiled)
 def build(kernel: Map) -> Native:
-    return nest(map_element(kernel))
+    types = dict(zip(kernel.slots, kernel.sources, strict=True)) | {"y": kernel.dtype}
+    return nest(map_element(kernel), wide=Wide(types, 2 * isa.select().lanes))
 
 
 @register("map", backend="cpu", variant="interpreted", priority=-100)

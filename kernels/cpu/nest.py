@@ -49,9 +49,24 @@ class Element:
     prelude: str = ""
 
 
-def nest(element: Element, out: str = "y") -> Native:
-    """The tile function that stores an element's result at each place of its block of `out`, the last operand."""
-    return _Nest(element, out).native()
+@dataclass(frozen=True)
+class Wide:
+    """How elements that lie next to each other are taken many at a time (lanes.py).
+
+    types   operand name -> type, with that of the output
+    count   elements side by side
+    """
+
+    types: Mapping[str, str]
+    count: int
+
+
+def nest(element: Element, out: str = "y", wide: Wide | None = None) -> Native:
+    """The tile function that stores an element's result at each place of its block of `out`, the last operand.
+
+    wide   for a long result: more elements side by side than LLVM would take
+    """
+    return _Nest(element, out, wide).native()
 
 
 class _Nest:
@@ -62,8 +77,8 @@ class _Nest:
     it goes over row views with strides.
     """
 
-    def __init__(self, element: Element, out: str) -> None:
-        self.element, self.out = element, out
+    def __init__(self, element: Element, out: str, wide: Wide | None = None) -> None:
+        self.element, self.out, self.wide = element, out, wide
         self.axes = AXES[: element.rank]
         self.inner = element.rank - 1
         self.operands = [*element.operands, (out, whole(element.rank))]
@@ -92,7 +107,10 @@ class _Nest:
             self.begin("if unit:")
             for name in self.rows:
                 self.emit(f"{name}_at = {self._address(name)}")
-            self._inner_loop("length", by_address=True)
+            whole_groups = self._whole_groups()
+            if whole_groups:
+                self.emit(whole_groups)
+            self._inner_loop(f"{self._grouped('length')}, length" if whole_groups else "length", by_address=True)
             self.end()
             self.begin("else:")
             for name in self.rows:
@@ -102,7 +120,8 @@ class _Nest:
         if element.doubt:
             self.lines.append("return np.int32(1) if bad else np.int32(0)")
         arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*self.names, *element.tables, self.out])
-        header = _HEADER.format(package=__package__, prelude=element.prelude, arguments=arguments)
+        prelude = element.prelude + self._vector()
+        header = _HEADER.format(package=__package__, prelude=prelude, arguments=arguments)
         return Native(header + "".join(f"    {line}\n" for line in self.lines))
 
     def emit(self, text: str) -> None:
@@ -204,6 +223,43 @@ class _Nest:
             self.emit(f"{name}_ = {self.element.widen.get(name, '{}').format(where)}")
         self._body(absolute, "address" if by_address else "row")
         self.end()
+
+    def _order(self) -> list[str]:
+        """The operands as `vector` takes them, one that is read by address first; none where it does not serve."""
+        element = self.element
+        far = [name for name in self.names if name in self.rows and name not in self.fixed]
+        if self.wide is None or not far or element.doubt or element.tables or "flat" in element.result:
+            return []
+        if len(far) + len(self.fixed) != len(self.names):
+            return []
+        return [far[0], *(name for name in self.names if name != far[0])]
+
+    def _grouped(self, length: str) -> str:
+        assert self.wide is not None
+        return f"{length} // {self.wide.count} * {self.wide.count}"
+
+    def _whole_groups(self) -> str:
+        """The line that takes as many whole groups of a row as there are."""
+        given = [
+            self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())
+        ]
+        return f"vector(length, {', '.join(given)})" if self._order() else ""
+
+    def _vector(self) -> str:
+        """Text that defines `vector`: many elements at once, from the addresses of the first ones."""
+        order, wide = self._order(), self.wide
+        if not order or wide is None:
+            return ""
+        values = {name: self.element.widen.get(name, "{}").format(f"{name}_") for name in order}
+        operands = tuple((wide.types[name], "one" if name in self.fixed else "full") for name in order[1:])
+        types = f"{operands!r}, {wide.types[self.out]!r}, {wide.types[order[0]]!r}"
+        return (
+            f"\nfrom {__package__}.lanes import lanes\n\n\n"
+            f'@njit(forceinline=True, error_model="numpy")\n'
+            f"def one_of_many({', '.join(f'{name}_' for name in order)}):\n"
+            f"    return {self.element.result.format(**values)}\n\n\n"
+            f"vector = lanes(one_of_many, {wide.count}, {types}, grouped=True)\n"
+        )
 
     def _body(self, absolute: str, how: str) -> None:
         element, out = self.element, self.out

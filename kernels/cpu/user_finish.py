@@ -12,11 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llvmlite import ir
-from numba import njit, typeof, types
-from numba.extending import intrinsic
-from numba.np.numpy_support import from_dtype
-
 from ...primitives import dtypes
 from ..chain import written
 from ..elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
@@ -33,13 +28,12 @@ from .elementwise import (
     quantized_element,
     relu_element,
 )
+from .lanes import TYPES
 from .map import map_element
 from .nest import Element
 from .quantize import dequantize_element, quantize_element
 from .requantize import requantize_element
-from .simd import I8, I64, copy_bytes
 
-TYPES = ("u8", "s8", "u16", "s16", "s32", "f32", "bool")
 MOST_ARRAYS = 6  # operands by column or element: as many rows as the work area has room for
 ROW = 64  # where in the work area the row of the output begins that cannot be written in place
 ROW_BYTES = 256
@@ -85,11 +79,11 @@ class UserFinish:
 
     def source(self) -> str:
         """Text of the generated module (gemm.gemm_entry says what the entry's ranges are)."""
-        item = _item(self.out)
+        item = item_of(self.out)
         setup, each_row, arguments = [], [], []
         at = ROW + ROW_BYTES
         for n, (dtype, kind) in enumerate(self.operands):
-            word, size = gemm.WORDS + 6 * n, _item(dtype)
+            word, size = gemm.WORDS + 6 * n, item_of(dtype)
             start = f"bases[block[{word}]] + block[{word + 1}]"
             if kind == "one":
                 setup.append(f"x{n} = get_{dtype}({start})")
@@ -120,8 +114,8 @@ class UserFinish:
 _MODULE = """\
 from tilework.kernels.cpu.scalar import *
 from tilework.kernels.cpu.simd import address_of
-from tilework.kernels.cpu.user_finish import gathered, get_bool, get_f32, get_s8, get_s16, get_s32, get_u8, get_u16
-from tilework.kernels.cpu.user_finish import lanes, scattered
+from tilework.kernels.cpu.lanes import gathered, get_bool, get_f32, get_s8, get_s16, get_s32, get_u8, get_u16
+from tilework.kernels.cpu.lanes import lanes, scattered
 
 {text}
 
@@ -201,6 +195,10 @@ def _is_zero(value: Any) -> bool:
     return getattr(value, "kind", "") == "constant" and not value.data.any()
 
 
+def item_of(dtype: str) -> int:
+    return int(dtypes.get(dtype).numpy.itemsize)
+
+
 def _typed(expression: str, dtype: str) -> str:
     return f"bool({expression})" if dtype == "bool" else f"np.{dtypes.get(dtype).numpy}({expression})"
 
@@ -243,133 +241,3 @@ def refuses(stages: Sequence[Stage], rank: int) -> str | None:
     if arrays > MOST_ARRAYS:
         return f"{arrays} operands by column or element; {MOST_ARRAYS} are fused"
     return None
-
-
-# What the generated text calls ---------------------------------------------------------------------------------------
-
-
-def _item(dtype: str) -> int:
-    return int(dtypes.get(dtype).numpy.itemsize)
-
-
-def _numba(dtype: str) -> Any:
-    return from_dtype(dtypes.get(dtype).numpy)
-
-
-def _load(context: Any, builder: Any, dtype: str, address: Any, index: Any) -> Any:
-    """The element at an index, as a value. The index stays outside inttoptr, as in simd.py."""
-    kind = context.get_data_type(_numba(dtype))
-    loaded = builder.load(builder.gep(builder.inttoptr(address, kind.as_pointer()), [index]))
-    loaded.align = 1
-    return loaded
-
-
-def _as_value(context: Any, builder: Any, dtype: str, loaded: Any) -> Any:
-    return builder.icmp_unsigned("!=", loaded, ir.Constant(I8, 0)) if dtype == "bool" else loaded
-
-
-def _get(dtype: str) -> Any:
-    @intrinsic
-    def get(typingctx: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            loaded = _load(context, builder, dtype, args[0], ir.Constant(I64, 0))
-            return _as_value(context, builder, dtype, loaded)
-
-        return _numba(dtype)(types.int64), codegen
-
-    return get
-
-
-get_u8, get_s8, get_u16, get_s16, get_s32, get_f32, get_bool = (_get(dtype) for dtype in TYPES)
-
-
-@njit(forceinline=True)
-def gathered(place, source, n, stride, item):
-    """Copy n strided elements next to each other; returns where they are now."""
-    for k in range(n):
-        copy_bytes(place + k * item, source + k * stride, item)
-    return place
-
-
-@njit(forceinline=True)
-def scattered(target, source, n, stride, item):
-    """Copy n elements that lie next to each other to where they belong."""
-    if stride == item:
-        copy_bytes(target, source, n * item)
-    else:
-        for k in range(n):
-            copy_bytes(target + k * stride, source + k * item, item)
-
-
-def lanes(element: Any, count: int, operands: tuple[tuple[str, str], ...], out: str, sums: str) -> Any:
-    """An intrinsic `(target, acc, x0, ..)`: `count` elements from the addresses of the first ones.
-
-    Operands of kind "one" and "row" are values already. The loop has a fixed length and says how wide its vectors are;
-    its loads and stores say that the output overlaps nothing that is read.
-    """
-    by_address = [kind in ("column", "full") for _, kind in operands]
-    values = [_numba(dtype) for dtype, _ in operands]
-    given = [types.int64 if far else value for far, value in zip(by_address, values, strict=True)]
-
-    def typed(typingctx: Any) -> tuple[Any, Callable[..., Any]]:
-        function = typeof(element)
-        called = function.get_call_type(typingctx, (_numba(sums), *values), {})
-
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            target, acc, *rest = args
-            inside, outside = _scopes(builder.module)
-            before, body, done = builder.block, builder.append_basic_block("lanes"), builder.append_basic_block("done")
-            builder.branch(body)
-            builder.position_at_end(body)
-            k = builder.phi(I64)
-            k.add_incoming(ir.Constant(I64, 0), before)
-
-            def load(dtype: str, address: Any) -> Any:
-                loaded = _load(context, builder, dtype, address, k)
-                loaded.set_metadata("alias.scope", inside)
-                loaded.set_metadata("noalias", outside)
-                return _as_value(context, builder, dtype, loaded)
-
-            elements = [load(sums, acc)]
-            for (dtype, _), far, x in zip(operands, by_address, rest, strict=True):
-                elements.append(load(dtype, x) if far else x)
-            implementation = context.get_function(function, called)
-            context.add_linking_libs(getattr(implementation, "libs", ()))
-            made = context.cast(builder, implementation(builder, elements), called.return_type, _numba(out))
-            kind = context.get_data_type(_numba(out))
-            made = builder.zext(made, kind) if out == "bool" else made
-            stored = builder.store(made, builder.gep(builder.inttoptr(target, kind.as_pointer()), [k]))
-            stored.align = 1
-            stored.set_metadata("alias.scope", outside)
-            stored.set_metadata("noalias", inside)
-            following = builder.add(k, ir.Constant(I64, 1), flags=("nuw", "nsw"))
-            k.add_incoming(following, builder.block)
-            again = builder.cbranch(builder.icmp_unsigned("<", following, ir.Constant(I64, count)), body, done)
-            again.set_metadata("llvm.loop", _loop(builder.module, count))
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, *given), codegen
-
-    names = ", ".join(["target", "acc", *(f"x{n}" for n in range(len(operands)))])
-    scope: dict[str, Any] = {"typed": typed}
-    exec(f"def vector(typingctx, {names}):\n    return typed(typingctx)", scope)
-    return intrinsic(scope["vector"])
-
-
-def _scopes(module: Any) -> tuple[Any, Any]:
-    """Alias scopes of what is read and of what is written."""
-    domain = module.add_metadata(["tilework finish"])
-    return tuple(module.add_metadata([module.add_metadata([name, domain])]) for name in ("read", "written"))
-
-
-def _loop(module: Any, width: int) -> Any:
-    """Metadata of a loop that is to become vectors of this width, and not to be unrolled before."""
-    node = ir.MDValue(module, [], name=str(len(module.metadata)))
-    node.operands = (  # a loop's metadata begins with itself
-        node,
-        module.add_metadata(["llvm.loop.vectorize.width", ir.Constant(ir.IntType(32), width)]),
-        module.add_metadata(["llvm.loop.interleave.count", ir.Constant(ir.IntType(32), 1)]),
-        module.add_metadata(["llvm.loop.unroll.disable"]),
-    )
-    return node

@@ -202,7 +202,7 @@ def user_source(level: str, captured: Any) -> str:
     return "\n".join(
         [
             "from tilework.kernels.cpu.scalar import *",
-            "from tilework.kernels.cpu.user_finish import lanes",
+            "from tilework.kernels.cpu.lanes import lanes",
             "from tilework.kernels.cpu.vectormath import to_int",
             captured.prelude,
             captured.emit("user"),
