@@ -233,6 +233,15 @@ def peers_steps(
     raise typer.Exit(0 if steps.run(threads, size, step or [], blocks, as_json) else 1)
 
 
+def _counts(threads: str) -> tuple[int, ...]:
+    """The numbers of --threads."""
+    from ..primitives.errors import ArgumentError
+
+    if not all(n.isdigit() for n in threads.split(",")):
+        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
+    return tuple(map(int, threads.split(",")))
+
+
 @peers_app.command("gemm")
 def peers_gemm(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
@@ -258,16 +267,12 @@ def peers_gemm(
 
     Exits with status 1 if a result is wrong. A peer that is not installed is left out, unless TILEWORK_REQUIRE_PEERS=1.
     """
-    from ..primitives.errors import ArgumentError
     from .cases import Shape
     from .peers import gemm, report
 
-    counts = threads.split(",")
-    if not all(n.isdigit() for n in counts):
-        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
     result = gemm.measure(
         gemm.Options(
-            threads=tuple(map(int, counts)),
+            threads=_counts(threads),
             tables=gemm.TABLES if table == "all" else tuple(table.split(",")),
             shapes=tuple(Shape.parse(text) for given in shapes or () for text in given.split(",")),
             rounds=blocks,
@@ -341,6 +346,46 @@ def peers_linear(
     print_json(result) if as_json else report.show_linear(result)
 
 
+@peers_app.command("real")
+def peers_real(
+    types: Annotated[str, typer.Option(metavar="NAME,..", help="f32, bf16 or both.")] = "f32,bf16",
+    shapes: Annotated[
+        list[str] | None, typer.Option("--shape", metavar="MxKxN,..", help="Time these; may be repeated.")
+    ] = None,
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    isa: Annotated[str | None, typer.Option(metavar="LEVEL", help="Hold tilework to this instruction set.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Products of float32 and bfloat16 against NumPy, torch and ONNX Runtime: checked first, then timed in turn."""
+    from .cases import Shape
+    from .peers import real
+
+    options = real.Options(
+        types=tuple(types.split(",")),
+        shapes=tuple(Shape.parse(text) for given in shapes or () for text in given.split(",")),
+        threads=_counts(threads),
+        rounds=blocks,
+        isa=isa,
+    )
+    result = real.measure(options)
+    print_json(result) if as_json else real.show(result)
+
+
+@peers_app.command("epilogue")
+def peers_epilogue(
+    depths: Annotated[str, typer.Option(metavar="K,..", help="Depths of the product.")] = "256,1024,3072",
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
+    as_json: Json = False,
+) -> None:
+    """A user's function inside the product, against a plain requantization and against the peers' two steps."""
+    from .peers import epilogue
+
+    result = epilogue.measure(epilogue.Options(depths=_counts(depths), threads=_counts(threads), rounds=blocks))
+    print_json(result) if as_json else epilogue.show(result)
+
+
 @peers_app.command("conv")
 def peers_conv(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
@@ -359,15 +404,11 @@ def peers_conv(
     as_json: Json = False,
 ) -> None:
     """Quantized convolutions against oneDNN (through torch) and ONNX Runtime, checked first; status 1 if one is wrong."""
-    from ..primitives.errors import ArgumentError
     from .peers import conv, conv_report
 
-    counts = threads.split(",")
-    if not all(n.isdigit() for n in counts):
-        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
     result = conv.measure(
         conv.Options(
-            threads=tuple(map(int, counts)),
+            threads=_counts(threads),
             layouts=tuple(layout.split(",")),
             shapes=tuple(map(conv.Shape.parse, shapes)) if shapes else conv.SHAPES,
             rounds=blocks,

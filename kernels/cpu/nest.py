@@ -240,9 +240,7 @@ class _Nest:
 
     def _whole_groups(self) -> str:
         """The line that takes as many whole groups of a row as there are."""
-        given = [
-            self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())
-        ]
+        given = [self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())]
         return f"vector(length, {', '.join(given)})" if self._order() else ""
 
     def _vector(self) -> str:
