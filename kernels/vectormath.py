@@ -214,19 +214,19 @@ def silu(x):
 
 
 TWO_64 = 2.0**64
-GELU_S = [  # from the highest power of u - 0.4765625 down
+GELU_S = [  # from the highest power of u - 1/2 down
     f32(c * TWO_64)
     for c in (
-        0.0787918568,
-        0.0736205876,
-        -0.139728814,
-        -0.142849401,
-        0.307628572,
-        0.124510914,
-        -0.912195086,
-        1.41300857,
-        -1.32781231,
-        0.876696348,
+        0.0830303207,
+        0.0880838484,
+        -0.132809982,
+        -0.159077704,
+        0.296750605,
+        0.144164607,
+        -0.899641156,
+        1.36931002,
+        -1.28920293,
+        0.865898788,
     )
 ]
 
@@ -235,37 +235,39 @@ GELU_S = [  # from the highest power of u - 0.4765625 down
 def gelu(x):
     """x * Phi(x), Phi the normal distribution: gelu as it is defined, with erf. 2 ulp, relative in the lower tail too.
 
-    gelu(x) = max(x, 0) - a * Phi(-a), a = |x|, and with u = a / (a + 3.375) and h = a**2 + 0.265625
+    gelu(x) = max(x, 0) - a * Phi(-a), a = |x|, and with u = a / (a + 3.359375) and h = a**2 + 5/16
 
-        a * Phi(-a) = exp(-h / 2) * u * S(u),    S fitted to (a + 3.375) * Phi(-a) * exp(h / 2), 2**-28.1
+        a * Phi(-a) = exp(-h / 2) * u * S(u),    S fitted to (a + 3.359375) * Phi(-a) * exp(h / 2), 2**-27.8
 
-    What u, u - 0.4765625 and h lost to rounding is added to first order; the factor of the first is fitted as a line of S.
-    S also holds what the float32 nearest to ln 2 lacks, over all of h. 0.265625 keeps S off 1/2 in the tail, just above which
-    a rounding is largest. S is carried times 2**64, so that the exponent of the power of two can be added as bits, and
-    the last operation alone rounds to a subnormal.
+    What u, u - 1/2 and h lost to rounding is added to first order; the factor of the first is fitted as a line of S.
+    S also holds what the float32 nearest to ln 2 lacks, over all of h. 5/16 keeps S off 1/2 in the tail, just above
+    which a rounding is largest. S is carried times 2**64, so that the exponent of the power of two can be added as
+    bits, and the last operation alone rounds to a subnormal.
     """
     i = bits(x)
     a = fabs(x)
     a = select(a > f32(14.6), f32(14.6), a)
-    u = a / (a + f32(3.375))
-    u_low = fma(-u, a, fma(-u, f32(3.375), a))  # times what the line below gives
-    z = u - f32(0.4765625)
+    u = a / (a + f32(3.359375))
+    u_low = fma(-u, a, fma(-u, f32(3.359375), a))  # in units that the line of S below turns into those of u
+    z = u - f32(0.5)
+    z_low = (z + f32(0.5)) - u
     s = GELU_S[0]
     for coefficient in GELU_S[1:]:
         s = fma(s, z, coefficient)
-    h = fma(a, a, f32(0.265625))
-    low = fma((z + f32(0.4765625)) - u, f32(-3.39834), fma(a, a, f32(0.265625) - h))
+    h = fma(a, a, f32(0.3125))
+    low = fma(a, a, f32(0.3125) - h) - (
+        z_low + (z_low + z_low)
+    )  # S falls by about exp(-3 / 2 * z) where z_low is not 0
     t = fma(h, LOG2E * f32(-0.5), TO_INTEGER)
-    r = fma(t - TO_INTEGER, LN2 + LN2, h)  # exp(-h / 2) = exp(-r / 2) * 2**k, |r| <= ln 2
+    r = fma(t - TO_INTEGER, LN2 + LN2, h) + low  # exp(-h / 2) = exp(-r / 2) * 2**k, |r| <= ln 2
     r2 = r * r
     q = fma(r2, f32(4.31907974e-05), fma(r, f32(-0.000523042167), f32(0.00520853279)))
     q = fma(r2, q, fma(r, f32(-0.0416663028), f32(0.24999997)))
     m = fma(s, fma(q, r2, -r), s + s)  # 2 * S * exp(-r / 2)
-    lost = fma(u_low, fma(s, f32(-0.39165113 / TWO_64), f32(0.22503512)), u * low)
-    y = fma(u + u, m, -(lost * m))
+    y = fma(u, m, u_low * fma(s, f32(0.193276361 / TWO_64), f32(-0.113574915)) * m)
     y = from_bits(bits(y) + (bits(t) << 23))  # the low bits of t are k
     above = from_bits(select(i > -1, i, SIGN))  # x, and -0 below 0
-    return select(x != x, NAN, fma(y, f32(-0.25 / TWO_64), above))
+    return select(x != x, NAN, fma(y, f32(-0.5 / TWO_64), above))
 
 
 @sequence("f->f")
