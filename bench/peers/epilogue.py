@@ -172,7 +172,7 @@ def _onednn(a: Array, b: Array, scale: float, threads: int) -> Callable[[], Any]
     peers.set_threads(threads)
     N = b.shape[1]
     weights = torch.ops.onednn.qlinear_prepack(torch.from_numpy(np.ascontiguousarray(b.T)), list(a.shape))
-    given = (
+    given: tuple[Any, ...] = (
         *(torch.from_numpy(a), scale, A_POINT, weights, torch.ones(N), torch.zeros(N, dtype=torch.int32), None),
         *(1.0, 0, torch.float32, "none", [], ""),
     )
