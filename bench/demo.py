@@ -24,7 +24,7 @@ Logits = NDArray[np.float32]
 Classifier = Callable[[NDArray[np.uint8]], Logits]
 
 PIXEL_SCALE = np.float32(1 / 16)  # a pixel of 16 is full ink, 1.0
-BUDGET_S = 0.15  # of timing, a row
+BUDGET_S = 0.04  # of timing, a row
 SHADES = " ░▒▓█"
 
 

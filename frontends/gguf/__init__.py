@@ -1,8 +1,10 @@
-"""GGUF files: `load` maps one, `save` writes one."""
+"""GGUF files: `load` maps one, `save` writes one; `dequantize` and `quantize` turn blocks to numbers and back."""
 
+from .blocks import dequantize as dequantize
+from .blocks import quantize as quantize
 from .reader import Contents as Contents
 from .reader import RawTensor as RawTensor
 from .reader import read as load
 from .writer import write as save
 
-__all__ = ["Contents", "RawTensor", "load", "save"]
+__all__ = ["Contents", "RawTensor", "dequantize", "load", "quantize", "save"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tilework.frontends import gguf
-from tilework.primitives.errors import ArgumentError, FileFormatError, TileworkError, Unsupported
+from tilework.primitives.errors import ArgumentError, FileFormatError, ShapeMismatch, TileworkError, Unsupported
 
 METADATA = {
     "general.architecture": "llama",
@@ -118,3 +118,23 @@ def test_a_missing_file_and_a_missing_tensor_are_named(tmp_path):
     gguf.save(tmp_path / "a.gguf", {"x": np.ones(3, np.float32)}, {})
     with pytest.raises(KeyError, match="no tensor 'y'"):
         gguf.load(tmp_path / "a.gguf")["y"]
+
+
+def test_blocks_become_numbers_and_back(peer):
+    peer("gguf")
+    x = np.random.default_rng(4).standard_normal((3, 2, 512)).astype(np.float32)
+    for name, worst in (("Q8_0", 0.02), ("Q4_0", 0.5), ("Q5_1", 0.2), ("BF16", 0.02), ("F16", 0.002), ("F32", 0.0)):
+        raw = gguf.quantize(x, name)
+        assert raw.dtype == np.uint8
+        found = gguf.dequantize(raw, name)
+        assert (found.dtype, found.shape) == (np.float32, x.shape)
+        assert np.abs(found - x).max() <= worst
+    assert gguf.dequantize(np.zeros((2, 210), np.uint8), "q6_k").shape == (2, 256)
+    with pytest.raises(ShapeMismatch, match="18 bytes"):
+        gguf.dequantize(np.zeros((2, 17), np.uint8), "Q4_0")
+    with pytest.raises(ShapeMismatch, match="blocks of 32"):
+        gguf.quantize(x[..., :33], "Q4_0")
+    with pytest.raises(Unsupported, match="not encoded"):
+        gguf.quantize(x, "IQ2_XXS")
+    with pytest.raises(ArgumentError, match="no tensor type"):
+        gguf.quantize(x, "Q9_9")
