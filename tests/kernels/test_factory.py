@@ -83,7 +83,7 @@ def test_a_miss_says_what_exists_where(register):
         factory.get("gemm_u8s8s32", BACKEND)
     assert re.fullmatch(
         rf"no kernel 'gemm_u8s8s32' on backend '{BACKEND}': {BACKEND} has other; "
-        r"'gemm_u8s8s32' exists on cpu, reference",
+        r"'gemm_u8s8s32' exists on cpu, (cuda, )?reference",
         str(found.value),
     )
     with pytest.raises(KernelNotFound, match=r"backend 'nowhere': nowhere has none; 'nothing' exists on no backend"):
