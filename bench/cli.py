@@ -42,6 +42,10 @@ def demo(
     image: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Show test image N and its scores instead.")
     ] = None,
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option("--scheme", metavar="NAME", help="Add a shipped scheme, say nf4 or mxfp4; may be repeated."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run a small network, quantized in several ways, on handwritten digits, and compare the results.
@@ -56,7 +60,7 @@ def demo(
         result = demo.classify_image(image)
         print_json(result) if as_json else demo.show_image(result)
         return
-    result = demo.compare()
+    result = demo.compare(scheme or ())
     print_json(result) if as_json else demo.show_table(result)
     raise typer.Exit(0 if result["same_bytes"] else 1)
 

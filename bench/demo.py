@@ -6,7 +6,7 @@ A new scheme, executor or peer is one more Contender; the table, the timing and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -120,7 +120,7 @@ class Contender:
 SCHEMES: dict[str, Callable[[Digits], tuple[tw.Pipeline, float]]] = {
     "int8 per tensor": lambda digits: int8_network(digits, per_channel=False),
     "int8 per channel": lambda digits: int8_network(digits, per_channel=True),
-    **{name: partial(scheme_network, name=name) for name in ("int4_g32", "nf4", "mxfp4", "ternary_g64")},
+    "int4_g32": partial(scheme_network, name="int4_g32"),
 }
 
 
@@ -134,10 +134,13 @@ def executors() -> dict[str, Callable[[], Any]]:
     }
 
 
-def contenders(digits: Digits) -> list[Contender]:
-    """Return every row of the table, the float network first."""
+def contenders(digits: Digits, more: Sequence[str] = ()) -> list[Contender]:
+    """Return every row of the table, the float network first; `more` are names of further schemes that are shipped."""
     rows = [Contender("float32", "numpy", 32.0, lambda: lambda images: digits.activations(images)[-1], exact=False)]
-    for scheme, build in SCHEMES.items():
+    builders = dict(SCHEMES)
+    for name in more:
+        builders[name] = partial(scheme_network, name=name)
+    for scheme, build in builders.items():
         pipe, bits = build(digits)
         rows += [Contender(scheme, name, bits, partial(on_executor, pipe, make)) for name, make in executors().items()]
     return rows
@@ -159,8 +162,8 @@ def on_executor(pipe: tw.Pipeline, make_executor: Callable[[], Any]) -> Classifi
     return classify
 
 
-def compare() -> dict[str, Any]:
-    """Run every contender on the test images. Returns the rows of the table, ready for JSON.
+def compare(more: Sequence[str] = ()) -> dict[str, Any]:
+    """Run every contender on the test images, `more` schemes among them. Returns the rows of the table, ready for JSON.
 
     accuracy            share of the test images whose largest logit is at the label
     largest_difference  from the float network's logits, over all images and digits
@@ -171,7 +174,7 @@ def compare() -> dict[str, Any]:
     expected = digits.activations(images)[-1]
     rows: list[dict[str, Any]] = []
     first: dict[str, bytes] = {}
-    for contender in track(contenders(digits), "comparing", _named):
+    for contender in track(contenders(digits, more), "comparing", _named):
         classify = contender.prepare()
         logits = classify(images)
         same = logits.tobytes() == first.setdefault(contender.scheme, logits.tobytes())

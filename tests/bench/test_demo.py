@@ -44,7 +44,7 @@ def test_a_scale_a_channel_is_closer_to_float_than_one_a_tensor(result):
 
 
 def test_other_bytes_are_found_and_fail(monkeypatch):
-    def off_by_one_bit(digits):
+    def off_by_one_bit(digits, more=()):
         def prepare():
             def classify(images):
                 logits = digits.activations(images)[-1]

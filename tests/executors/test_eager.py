@@ -21,7 +21,7 @@ def test_every_op_is_there_with_its_text():
         assert callable(op)
         assert op.__name__ == name
         assert "on arrays, at once" in op.__doc__
-    with pytest.raises(AttributeError, match=r"there is no op 'gem'; there is add, argmax"):
+    with pytest.raises(AttributeError, match=r"there is no op 'gem'; there is abs, acosh, .*gemm"):
         _ = eager.gem
 
 

@@ -25,7 +25,8 @@ from tilework.primitives.memory import address_of, aligned_bytes
 from tilework.primitives.quantization import QuantParams
 
 NUMPY_EXPORTS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # DLPack 1.0 came to NumPy then
-ELEMENTWISE = [name for name, dtype in dtypes.DTYPES.items() if not dtype.packed]
+# An array of 4-bit integers is taken as packed codes; the types that hold one in a byte have another name.
+ELEMENTWISE = [name for name, dtype in dtypes.DTYPES.items() if dtypes.get(dtype.numpy) == name]
 
 
 def placed(a, align, off=0):

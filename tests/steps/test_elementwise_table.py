@@ -51,7 +51,7 @@ def bundle(kernels):
     for n, kernel in enumerate(kernels):
         element = elementwise_element(kernel)
         preludes += element.prelude.split("\n")
-        values = (["x0", "x1", "x2"] if kernel.row.condition else ["x1", "x2", "x1"])[: len(kernel.row.values)]
+        values = (["x0", "x1", "x2"] if kernel.row.condition else ["x1", "x2", "x1", "x2"])[: len(kernel.row.values)]
         names = dict(zip(kernel.row.values, values, strict=True))
         loaded = {slot: element.widen.get(slot, "{}").format(f"{x}[i]") for slot, x in names.items()}
         loaded |= {slot: f"n{k}[()]" for k, (slot, _) in enumerate(kernel.row.numbers)}
@@ -81,7 +81,7 @@ def run_bundle(source, names):
     bases, ranges = np.zeros(1, np.int64), np.array([0, x1.size], np.int64)
     assert entry(bases.ctypes.data, words.ctypes.data, ranges.ctypes.data) == 0
     for n, kernel in enumerate(kernels):
-        values = ([x0, x1, x2] if kernel.row.condition else [x1, x2, x1])[: len(kernel.row.values)]
+        values = ([x0, x1, x2] if kernel.row.condition else [x1, x2, x1, x2])[: len(kernel.row.values)]
         right = elementwise(kernel.op, values, numbers[: len(kernel.row.numbers)])
         found = logic[n] if kernel.dtype == "bool" else y[n]
         wrong = bits_view(found) != bits_view(right)
