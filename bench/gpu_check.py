@@ -237,6 +237,7 @@ def graph_s(driver: Driver, plan: Any, given: dict[str, Array], repeat: int = 20
 
 
 def launch_s(driver: Driver, runner: Driver, part: Any, repeat: int) -> float:
+    """Seconds that a launch takes between two events of the device."""
     api, times = runner.api, []
     start, end = (runner.call(api.cuEventCreate(0), "make an event") for _ in range(2))
     for _ in range(repeat):

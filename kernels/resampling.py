@@ -30,7 +30,10 @@ def position(i, rule, scale, before, after, start, end):
     if rule == PYTORCH:
         return (i + 0.5) / scale - 0.5 if after > 1 else 0.0
     if rule == ALIGN_CORNERS:
-        return 0.0 if after == 1 else i * (before - 1.0) / (after - 1.0)
+        width = scale * before  # what the scale says, of which `after` is the whole part
+        if abs(width - after) < 1e-6:
+            width = after * 1.0
+        return 0.0 if width == 1.0 else i * (before - 1.0) / (width - 1.0)
     if rule == ASYMMETRIC:
         return i / scale
     if rule == CROP:

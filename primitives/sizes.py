@@ -183,7 +183,7 @@ def size(x: SizeLike | _Atom) -> int | Size:
         if "cannot be read" not in str(error):
             raise
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two: too deep for Python's parser
-        pass
+        pass  # the error below says what can be read
     raise SizeError(
         f"size {x!r} cannot be read: write names, integers, + - * //, max(a, b), ceildiv(a, b), as in '2*M + 1'"
     )

@@ -124,6 +124,7 @@ def speed(state: State) -> None:
 
 
 def speed_bars(found: Mapping[str, Any]) -> None:
+    """Say how long the sweep took whole, and resumed with half of it done."""
     for f in found.values():
         print(f"  {f}")
         bar("72 tiles, nothing compiled before, whole command, s", f["seconds"], "< 12", f["seconds"] < 12)
@@ -156,6 +157,7 @@ def model(state: State) -> None:
 
 
 def model_bars(found: Mapping[str, Any]) -> None:
+    """Say how far the model-guided choice is from the best of the full sweep."""
     kept = [f["kept_regret"] for f in found.values() if f.get("points")]
     first = [f["first_regret"] for f in found.values() if f.get("points")]
     own = [f["own_regret"] for f in found.values()]
@@ -224,6 +226,7 @@ def steady(state: State) -> None:
 
 
 def steady_bars(found: Mapping[str, Any]) -> None:
+    """Say how often two sweeps, one of them beside a load, choose tiles that are as good."""
     pairs = {n: f for n, f in found.items() if not n.startswith("truth")}
     regrets, same = [], 0
     for name, f in pairs.items():
@@ -253,6 +256,7 @@ def gain(state: State) -> None:
 
 
 def gain_bars(found: Mapping[str, Any]) -> None:
+    """Say how much faster the tuned tile is than the fixed one, shape by shape."""
     for shape, f in found.items():
         print(f"  {shape:16} {f['gain']:.3f}x  {f['tuned']}  (own choice {f['own']:.3f}x)")
     gains = np.array([f["gain"] for f in found.values()])

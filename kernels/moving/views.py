@@ -36,6 +36,7 @@ class _View:
         )
 
     def result(self) -> tuple[Extent, ...]:
+        """The shape of y, in the sizes of x; each step has its own."""
         raise NotImplementedError
 
     def execute(self, ctx: Any) -> None:
@@ -43,6 +44,7 @@ class _View:
         sweep_copy(ctx, x, y)
 
     def views(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """The views of x and y, of one shape, that the step copies between; each step has its own."""
         raise NotImplementedError
 
 

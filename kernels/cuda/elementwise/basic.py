@@ -1,6 +1,6 @@
 """add, relu and clip on CUDA, one element at a time.
 
-kernels/reference/elementwise.py says what they compute.
+kernels/reference/elementwise/basic.py says what they compute.
 """
 
 from __future__ import annotations
