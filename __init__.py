@@ -29,6 +29,7 @@ _HOME = {
     "Scheme": "executors.schemes",
     "SingleThreadExecutor": "executors",
     "TilingExecutor": "executors",
+    "executor": "executors",
 }
 _MODULES = {
     "bench": "bench",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .executors import TilingExecutor as TilingExecutor
     from .executors import debug as debug
     from .executors import eager as eager
+    from .executors import executor as executor
     from .executors import schemes as schemes
     from .executors.schemes import QuantizedTensor as QuantizedTensor
     from .executors.schemes import Scheme as Scheme

@@ -66,7 +66,7 @@ def demo(
 
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A saved pipeline, a model.onnx, or file.py:name.")]
-Executor = Annotated[str, typer.Option(metavar="NAME", help="reference, single or tiled.")]
+Executor = Annotated[str, typer.Option(metavar="NAME", help="reference, single, tiled, or an installed one.")]
 Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
 ]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tilework as tw
+from tilework.executors import registry
 from tilework.primitives.errors import ArgumentError
 
 from .progress import track
@@ -125,12 +126,13 @@ SCHEMES: dict[str, Callable[[Digits], tuple[tw.Pipeline, float]]] = {
 
 
 def executors() -> dict[str, Callable[[], Any]]:
-    """Return what makes each executor of the table; the tiled one on one thread and on all of them."""
+    """Return what makes each executor of the table; the tiled one on one thread and on all of them; then installed ones."""
     threads = sorted({1, tw.TilingExecutor().threads})
     return {
         "reference": lambda: tw.SingleThreadExecutor(backend="reference"),
         "single": lambda: tw.SingleThreadExecutor(),
         **{f"tiled x{n}": partial(tw.TilingExecutor, threads=n) for n in threads},
+        **{name: registry.find(name) for name in registry.announced_names()},
     }
 
 

@@ -17,15 +17,10 @@ import numpy as np
 
 import tilework as tw
 from tilework.executors import inputs as doors
+from tilework.executors import registry
 from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError, TileworkError, Unsupported
 from tilework.primitives.pipeline import Value
 from tilework.primitives.sizes import evaluate_shape, names, solve
-
-EXECUTORS: dict[str, Callable[[], Any]] = {
-    "reference": lambda: tw.SingleThreadExecutor(backend="reference"),
-    "single": lambda: tw.SingleThreadExecutor(),
-    "tiled": lambda: tw.TilingExecutor(),
-}
 
 
 def load(target: str) -> tw.Pipeline:
@@ -184,9 +179,7 @@ def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator)
 
 def find_executor(name: str) -> Callable[[], Any]:
     """Return what makes an executor of that name; raises ArgumentError for another name."""
-    if name not in EXECUTORS:
-        raise ArgumentError(f"there is no executor {name!r}; there is {', '.join(EXECUTORS)}")
-    return EXECUTORS[name]
+    return registry.find(name)
 
 
 def explain(pipe: tw.Pipeline, executor: str, sizes: Sequence[str]) -> str:

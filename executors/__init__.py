@@ -9,6 +9,7 @@ _HOME = {
     "CudaExecutor": "cuda",
     "SingleThreadExecutor": "single_thread",
     "TilingExecutor": "tiling",
+    "executor": "registry",
 }
 __all__ = sorted(_HOME)
 
@@ -21,5 +22,6 @@ def __getattr__(name: str) -> Any:
 
 if TYPE_CHECKING:
     from .cuda import CudaExecutor as CudaExecutor
+    from .registry import executor as executor
     from .single_thread import SingleThreadExecutor as SingleThreadExecutor
     from .tiling import TilingExecutor as TilingExecutor

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..primitives.errors import KernelNotFound
+from ..primitives.plugins import BACKENDS, announced, load, load_steps
 from .facts import wanted
 from .tileparams import Work, values_of
 
@@ -90,6 +91,7 @@ class Variant:
 
 _variants: dict[tuple[str, str], list[Variant]] = {}
 _loaded: set[str] = set()
+_asked: set[str] = set()
 
 
 def register(
@@ -135,6 +137,8 @@ def unregister(name: str, backend: str, variant: str | None = None) -> None:
 def find(name: str, backend: str, variant: str | None = None, **facts: Any) -> Variant:
     """The variant that serves; raises KernelNotFound with every candidate's reason."""
     _load(backend)
+    if backend not in _asked and not any((key, backend) in _variants for key in _family(name)):
+        _load_plugins(backend)
     refused = []
     for key in _family(name):
         for candidate in sorted(_variants.get((key, backend), ()), key=lambda v: -v.priority):
@@ -178,6 +182,15 @@ def _load(backend: str) -> None:
     home = f"{__package__}.{backend}"
     if backend.isidentifier() and importlib.util.find_spec(home) is not None:
         importlib.import_module(home)
+
+
+def _load_plugins(backend: str) -> None:
+    """Import what installed packages announce: this backend, and kernels whose implementations may be for it."""
+    _asked.add(backend)
+    point = announced(BACKENDS).get(backend)
+    if point is not None:
+        load(point)
+    load_steps()
 
 
 def _miss(name: str, backend: str, refused: list[str]) -> str:

@@ -75,3 +75,7 @@ class FileFormatError(TileworkError, ValueError):
 
 class CacheError(TileworkError, RuntimeError):
     """The kernel cache can be neither read nor written as asked."""
+
+
+class PluginError(TileworkError, ImportError):
+    """What an installed package announces and does not deliver; the package and the entry point are named."""

@@ -18,7 +18,6 @@ import os
 import textwrap
 import zipfile
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,13 +25,13 @@ import numpy as np
 from . import dtypes
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
+from .plugins import load_steps
 from .quantization import QuantParams
 from .sizes import Size, size
 
 FORMAT = 1
 GRAPH = "pipeline.json"
 LARGEST_GRAPH = 64 * 2**20  # bytes of JSON; larger is refused before it is read
-GROUP = "tilework.steps"
 
 _KERNELS: dict[str, type] = {}
 T = TypeVar("T", bound=type)
@@ -56,8 +55,7 @@ def stored_as(name: str) -> Callable[[T], T]:
 
 def _kernel_class(name: str) -> type:
     if name not in _KERNELS:
-        for point in metadata.entry_points(group=GROUP):
-            point.load()
+        load_steps()
     if name not in _KERNELS:
         raise FileFormatError(
             f"the file has a step of kind {name!r}, which no package here defines; known: {', '.join(sorted(_KERNELS))}"

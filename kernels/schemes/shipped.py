@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import importlib
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from ...primitives.errors import ArgumentError
+from ...primitives.errors import ArgumentError, PluginError
+from ...primitives.plugins import SCHEMES, announced, load
 from .definition import Definition
 from .probe import decoded
 
@@ -25,7 +27,8 @@ def _all() -> dict[str, Definition]:
 
 
 def names() -> tuple[str, ...]:
-    return tuple(_all())
+    """Our own, then those that installed packages announce."""
+    return tuple(dict.fromkeys([*_all(), *_of_plugins()]))
 
 
 def is_shipped(name: str) -> bool:
@@ -33,13 +36,29 @@ def is_shipped(name: str) -> bool:
 
 
 def definition(name: str) -> Definition:
-    """Raises ArgumentError with near names."""
+    """A scheme by name: one of our own, or one that an installed package announces. Raises ArgumentError with near names."""
     found = _all()
+    if name not in found:
+        found = {**found, **_of_plugins()}
     if name not in found:
         near = difflib.get_close_matches(str(name), found, n=3, cutoff=0.4)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ArgumentError(f"no shipped scheme {name!r}{hint} There are {', '.join(found)}")
-    return found[name]
+    point = found[name]
+    return point if isinstance(point, Definition) else _loaded(point)
+
+
+def _of_plugins() -> dict[str, Any]:
+    """The entry points of the schemes that installed packages announce, by name."""
+    return dict(announced(SCHEMES))
+
+
+def _loaded(point: Any) -> Definition:
+    scheme = load(point)
+    if not isinstance(scheme, Definition) or scheme.name != point.name:
+        found = f"scheme {scheme.name!r}" if isinstance(scheme, Definition) else type(scheme).__name__
+        raise PluginError(f"{point.value!r} is announced as scheme {point.name!r}, but is {found}")
+    return scheme
 
 
 def protect(scheme: Definition) -> None:

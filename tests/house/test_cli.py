@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tilework import __version__
 from tilework.bench import cli, targets
+from tilework.executors import registry
 from tilework.primitives.errors import ShapeMismatch
 
 COMMANDS = sorted(command.name or command.callback.__name__ for command in cli.app.registered_commands)
@@ -114,7 +115,7 @@ def test_explain_shows_steps_and_edges(script):
     assert result.exit_code == 0, result.output
     assert "gemm_u8s8s32" in result.output
     assert "pipeline.x -> gemm_u8s8s32.a" in result.output
-    for executor in targets.EXECUTORS:
+    for executor in registry.OWN:
         at_size = invoke("explain", f"{script}:made", "--size", "M=5", "--executor", executor)
         assert "M = 5" in at_size.output
     assert invoke("explain", f"{script}:made", "--mermaid").stdout.startswith("flowchart")
@@ -131,7 +132,7 @@ def test_run_gives_the_same_bytes_on_each_executor(script, tmp_path):
     x = np.arange(48, dtype=np.uint8).reshape(3, 16)
     np.save(tmp_path / "x.npy", x)
     command = ["run", f"{script}:made", "--input", f"x={tmp_path / 'x.npy'}", "--json"]
-    outputs = [json.loads(invoke(*command, "--executor", e).stdout)["outputs"] for e in targets.EXECUTORS]
+    outputs = [json.loads(invoke(*command, "--executor", e).stdout)["outputs"] for e in registry.OWN]
     assert [found for found in outputs if found != outputs[0]] == []
     assert outputs[0]["y"]["shape"] == [3, 4]
 

@@ -1,0 +1,1 @@
+"""A backend, a kernel and a scheme for tilework."""
