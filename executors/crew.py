@@ -70,6 +70,7 @@ class Crew:
 def _work(serve: Any, box: Any) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for Python's own threads
+    box[crew.THREAD] = threading.get_native_id()
     serve(address_of(box), 0, 0)
 
 

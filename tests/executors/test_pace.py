@@ -1,0 +1,61 @@
+"""When a short program takes several threads: after runs on one and on several, by what they took."""
+
+from tilework.executors.pace import AGAIN, LATEST, PATIENCE_S, TRIALS, Pace
+
+
+def settle(pace, one, several):
+    """Run until decided; `several` gives the seconds of the n-th run on several threads. Returns the ways taken."""
+    ways = []
+    while pace.undecided:
+        parallel = pace.parallel()
+        pace.took(parallel, several(sum(ways)) if parallel else one)
+        ways.append(parallel)
+    return ways
+
+
+def runs_until_asked(pace):
+    decided = pace.parallel()
+    n = 1
+    while not pace.undecided:
+        assert pace.parallel() in (decided, False)
+        n += 1
+    return n
+
+
+def test_threads_that_pay_are_taken_after_a_few_runs():
+    pace = Pace()
+    assert settle(pace, 100e-6, lambda n: 55e-6) == [False] * (TRIALS + 1) + [True] * TRIALS
+    assert pace.parallel()
+
+
+def test_threads_that_wake_late_are_waited_for():
+    pace = Pace()
+    ways = settle(pace, 100e-6, lambda n: 105e-6 if n < 20 else 55e-6)
+    assert pace.parallel()
+    assert 20 < sum(ways) < 20 + TRIALS
+
+
+def test_threads_that_do_not_pay_are_left_after_some_milliseconds():
+    pace = Pace()
+    ways = settle(pace, 100e-6, lambda n: 99e-6)
+    assert not pace.parallel()
+    assert sum(ways) == int(PATIENCE_S / 99e-6) + 1
+
+
+def test_a_single_fast_run_decides_nothing():
+    pace = Pace()
+    settle(pace, 100e-6, lambda n: 40e-6 if n == 3 else 110e-6)
+    assert not pace.parallel()
+
+
+def test_the_question_is_asked_again_and_less_often_while_the_answer_stays():
+    pace = Pace()
+    gaps = []
+    for _ in range(8):
+        settle(pace, 1e-3, lambda n: 0.5e-3)
+        gaps.append(runs_until_asked(pace))
+    assert gaps[0] == AGAIN
+    assert gaps[1] == 2 * AGAIN
+    assert gaps[-1] == LATEST
+    settle(pace, 1e-3, lambda n: 2e-3)
+    assert runs_until_asked(pace) == AGAIN
