@@ -123,6 +123,7 @@ from .reduce import (
     rms_norm,
     softmax,
 )
+from .schemes import fake_quantize
 
 __all__ = [
     "abs",
@@ -168,6 +169,7 @@ __all__ = [
     "exp2",
     "expand",
     "expm1",
+    "fake_quantize",
     "flatten",
     "floor",
     "fmod",

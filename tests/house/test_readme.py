@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+SMALL = {"render.py": ["--size", "96x72", "--check"]}  # how an example is run here; the README says how people do
 EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if p.name != "train_digits.py")  # test_demo trains
 
 
@@ -28,8 +29,8 @@ def script_of(page):
     return script
 
 
-def run(path, cwd, **environment):
-    command = [sys.executable, "-W", "error", str(path)]
+def run(path, cwd, *words, **environment):
+    command = [sys.executable, "-W", "error", str(path), *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -43,8 +44,9 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
-def test_an_example_runs(example, tmp_path):
-    assert run(example, tmp_path)
+def test_an_example_runs_and_the_readme_says_how(example, tmp_path):
+    assert run(example, tmp_path, *SMALL.get(example.name, ()))
+    assert f"examples/{example.name}" in README
 
 
 def test_an_example_prints_the_same_as_plain_python(tmp_path):
