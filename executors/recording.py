@@ -14,6 +14,7 @@ import numpy as np
 
 from ..primitives.errors import BufferAccessError, LayoutError, PipelineError
 from ..primitives.kernel import ArgSpec, Kernel
+from ..primitives.memory import strided
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +43,7 @@ class Operand:
         """strides in bytes; None: contiguous."""
         if strides is None:
             strides = contiguous(shape, np.dtype(dtype).itemsize)
-        return cls(base, offset, np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides))
+        return cls(base, offset, strided(np.empty(1, dtype), shape, strides))
 
     @classmethod
     def of(cls, array: Array) -> Operand:

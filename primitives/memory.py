@@ -36,6 +36,18 @@ def aligned_bytes(nbytes: int, align: int = 64) -> NDArray[np.uint8]:
     return block[start : start + nbytes]
 
 
+def strided(
+    array: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...], writeable: bool = True
+) -> NDArray[Any]:
+    """The memory of an array under another shape and other strides, in bytes. Nothing is checked.
+
+    NumPy's as_strided goes by the name of the type, and for one of ml_dtypes' that name means nothing ("<f1" of
+    float8_e5m2); here the elements are nameless bytes on the way.
+    """
+    plain = array.view(np.dtype((np.void, array.itemsize)))
+    return np.lib.stride_tricks.as_strided(plain, shape, strides, writeable=writeable).view(array.dtype)
+
+
 class _Memory:
     """Bytes at an address, for NumPy to look at; keeps their owner alive."""
 

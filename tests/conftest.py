@@ -10,8 +10,6 @@ import pytest
 hypothesis.settings.register_profile("tilework", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("tilework")
 
-_REPORT = pytest.StashKey[list]()
-
 
 def _absent(reason, promise):
     """Skip; or fail, where the environment variable `promise` says that what is missing should be here."""
@@ -52,19 +50,15 @@ def gpu():
 
 
 @pytest.fixture
-def report(request, record_property):
+def report(record_property):
     """Return a function that puts a measured figure into the closing report: it informs, and asserts nothing."""
-    lines = request.config.stash.setdefault(_REPORT, [])
-
-    def add(name, text):
-        record_property(name, text)
-        lines.append(f"{name}: {text}")
-
-    return add
+    return record_property
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    lines = config.stash.get(_REPORT, [])
+def pytest_terminal_summary(terminalreporter):
+    """Print what the tests reported, from whichever process they ran in."""
+    tests = [test for kind in ("passed", "failed") for test in terminalreporter.stats.get(kind, ())]
+    lines = [f"{name}: {text}" for test in tests for name, text in getattr(test, "user_properties", ())]
     if lines:
         terminalreporter.section("measured")
         for line in lines:

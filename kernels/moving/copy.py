@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...primitives.kernel import ArgSpec, Axis, IndexSpace
+from ...primitives.memory import strided
 
 BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _NAMES = "ijklmnopqrst"
@@ -127,4 +128,4 @@ def _flat(view: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
     restrided = getattr(view, "restrided", None)
     if restrided is not None:
         return restrided(tuple(shape), tuple(strides))
-    return np.lib.stride_tricks.as_strided(view, tuple(shape), tuple(strides), writeable=view.flags.writeable)
+    return strided(view, tuple(shape), tuple(strides), writeable=view.flags.writeable)

@@ -12,6 +12,7 @@ from ...primitives import dtypes, sizes
 from ...primitives.dtypes import DTypeLike
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch, SizeError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
+from ...primitives.quantization import QuantParams
 from ...primitives.sizes import SizeLike, floordiv, size
 from ..cast import Cast
 from ..indexing import broadcast
@@ -23,6 +24,7 @@ from ..moving.resize import Resize
 from ..moving.scatter import ScatterElements, ScatterND
 from ..moving.views import Expand, Rearrange, Reshape, Slice, Tile, Transpose
 from .given import Operand, constant_like, dtype_of, only, pipeline_of, value_of
+from .quantize import dequantize, quantize
 
 LAST = 2**62  # a stop beyond every axis
 
@@ -185,12 +187,18 @@ def split(x: Operand, parts: Sequence[int] | int, axis: int = 0) -> tuple[Value,
     return tuple(slice(value, [a], [b], [axis]) for a, b in itertools.pairwise(edges))
 
 
-def concat(values: Sequence[Operand], axis: int = 0) -> Value:
-    """Values of one type one after another along an axis; all other sizes are equal."""
+def concat(values: Sequence[Operand], axis: int = 0, to: QuantParams | None = None) -> Value:
+    """Values of one type one after another along an axis; all other sizes are equal.
+
+    to   QuantParams of the result, where the values are codes that carry quantizations of their own: those that
+         differ are dequantized and quantized again before they are joined
+    """
     if not values:
         raise ArgumentError("concat: nothing is given")
     pipe = pipeline_of("concat", *values)
     found = [value_of(pipe, v, "concat", f"operand {n}") for n, v in enumerate(values)]
+    if to is not None:
+        found = [v if v.quant == to else quantize(dequantize(v), to=to) for v in found]
     kinds = {dtype_of(v) for v in found}
     ranks = {v.ndim for v in found}
     if len(kinds) > 1 or len(ranks) > 1:
