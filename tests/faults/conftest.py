@@ -39,7 +39,7 @@ def _everywhere(build, *arrays):
             assert y.tobytes() == poisoned[name].tobytes(), (
                 f"{executor_name}: a poisoned {name} differs from a fresh one"
             )
-            assert y.dtype == right[name].dtype and y.shape == right[name].shape, f"{executor_name}: {name}"
+            assert (y.dtype, y.shape) == (right[name].dtype, right[name].shape), f"{executor_name}: {name}"
             assert y.tobytes() == right[name].tobytes(), (
                 f"{executor_name}: {name} differs from the reference at {np.argwhere(y != right[name])[:4]}"
             )

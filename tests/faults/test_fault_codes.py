@@ -36,7 +36,7 @@ def test_threads_never_share_a_packed_byte():
         assert scheme.quantize(w, executor=tw.TilingExecutor(threads=4)).codes.tobytes() == right.tobytes()
 
 
-@pytest.mark.parametrize("block, rows, k", [(32, 3, 48), (7, 5, 20), (100, 2, 130), (32, 4, 4304), (64, 3, 63)])
+@pytest.mark.parametrize(("block", "rows", "k"), [(32, 3, 48), (7, 5, 20), (100, 2, 130), (32, 4, 4304), (64, 3, 63)])
 def test_a_last_group_that_is_short(block, rows, k):
     """Row 0 alone is right where the step from row to row forgets that the last group is short."""
     rng = np.random.default_rng(k)
@@ -102,7 +102,7 @@ def test_overflow_of_small_floats_is_chosen(everywhere, dtype, n):
     assert np.array_equal(loose, x.astype(kind).astype(np.float32), equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype, kind", [("f8e4m3fn", ml_dtypes.float8_e4m3fn), ("f8e5m2", ml_dtypes.float8_e5m2)])
+@pytest.mark.parametrize(("dtype", "kind"), [("f8e4m3fn", ml_dtypes.float8_e4m3fn), ("f8e5m2", ml_dtypes.float8_e5m2)])
 def test_small_floats_tie_to_even_and_keep_subnormals(everywhere, dtype, kind):
     codes = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
     codes = np.sort(codes[np.isfinite(codes)])
@@ -117,7 +117,8 @@ def test_small_floats_tie_to_even_and_keep_subnormals(everywhere, dtype, kind):
 def test_scale_codes_at_both_ends(everywhere):
     codes = np.array([0, 1, 127, 254, 255], np.uint8).view(ml_dtypes.float8_e8m0fnu)
     y = everywhere(lambda v: tw.ops.cast(v, "f32"), codes)
-    assert y[:4].tolist() == [2.0**-127, 2.0**-126, 1.0, 2.0**127] and np.isnan(y[4])
+    assert y[:4].tolist() == [2.0**-127, 2.0**-126, 1.0, 2.0**127]
+    assert np.isnan(y[4])
 
 
 @pytest.mark.parametrize("name", ["mxfp4", "nf4", "nf4_double", "int4_g32", "int4_g32_asym", "int8_channel", "ternary"])
@@ -127,7 +128,9 @@ def test_a_block_of_zeros_is_zero(name):
     w[1, 40], w[2, :32], w[3] = 1e-45, 448.0, np.linspace(-1, 1, 64)
     tensor = tw.schemes.get(name).quantize(w)
     real = tensor.dequantize()
-    assert np.isfinite(real).all() and not real[0].any()
+    assert np.isfinite(real).all()
+    assert not real[0].any()
     assert np.abs(real[1]).max() <= 2e-38
     if tensor.scheme.block == 32:
-        assert not real[2, 32:].any() and real[2, 0] != 0
+        assert not real[2, 32:].any()
+        assert real[2, 0] != 0

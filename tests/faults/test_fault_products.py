@@ -57,15 +57,17 @@ def test_last_columns_are_written(everywhere, n):
     assert product(everywhere, a, np.tile(row, (1024, 1))).tolist() == [(1024 * row.astype(np.int64)).tolist()]
 
 
-@pytest.mark.parametrize("m, k, n", [(3, 0, 4), (0, 5, 4), (3, 5, 0), (0, 0, 0)])
+@pytest.mark.parametrize(("m", "k", "n"), [(3, 0, 4), (0, 5, 4), (3, 5, 0), (0, 0, 0)])
 def test_sizes_of_zero(everywhere, m, k, n):
     a, b = np.ones((m, k), np.uint8), np.ones((k, n), np.int8)
     acc = everywhere(lambda x: tw.ops.gemm(x, b, a_zero_point=7), a)
-    assert acc.shape == (m, n) and not acc.any()
+    assert acc.shape == (m, n)
+    assert not acc.any()
     codes = everywhere(
         lambda x: tw.ops.requantize(tw.ops.gemm(x, b, a_zero_point=7), multiplier=0.5, zero_point=9, dtype="u8"), a
     )
-    assert codes.shape == (m, n) and (codes == 9).all()
+    assert codes.shape == (m, n)
+    assert (codes == 9).all()
 
 
 def test_inner_sizes_must_agree_though_one_is_zero():

@@ -61,7 +61,7 @@ def test_out_of_range_saturates(everywhere):
     assert requantized(everywhere, [-10000], 1 / 0.5) == [-128]
 
 
-@pytest.mark.parametrize("dtype, zero, right", [
+@pytest.mark.parametrize(("dtype", "zero", "right"), [
     ("u8", 133, [255, 0, 133, 134]), ("s8", 0, [127, -128, 0, 1]), ("s8", -128, [127, -128, -128, -127]),
     ("u16", 7, [65535, 0, 7, 8]), ("s16", -5, [32767, -32768, -5, -4]),
     ("u4", 9, [15, 0, 9, 10]), ("s4", -2, [7, -8, -2, -1]), ("s2", 1, [1, -2, 1, 1]),
@@ -112,13 +112,15 @@ def test_accumulator_is_converted_and_multiplied_in_float32(everywhere):
     assert requantized(everywhere, [494078], np.float32(0.00013054619)) == [64]
 
 
-@pytest.mark.parametrize("q, zero, right", [(np.int8(127), np.int8(-128), 255.0), (np.uint8(3), np.uint8(250), -247.0)])
+@pytest.mark.parametrize(
+    ("q", "zero", "right"), [(np.int8(127), np.int8(-128), 255.0), (np.uint8(3), np.uint8(250), -247.0)]
+)
 def test_a_code_less_its_zero_point_needs_nine_bits(everywhere, q, zero, right):
     y = everywhere(lambda v: tw.ops.dequantize(v, np.float32(1), zero), np.full(37, q))
     assert y.tolist() == [right] * 37
 
 
-@pytest.mark.parametrize("dtype, codes", [("u8", (0, 255)), ("s8", (-128, 127))])
+@pytest.mark.parametrize(("dtype", "codes"), [("u8", (0, 255)), ("s8", (-128, 127))])
 def test_all_zero_data_has_a_scale(everywhere, dtype, codes):
     for symmetric in (False, True):
         for granularity in ("tensor", "row"):
@@ -130,8 +132,10 @@ def test_all_zero_data_has_a_scale(everywhere, dtype, codes):
                     return tw.ops.dynamic_quantize(v, dtype, symmetric, granularity)
 
                 q, scale, zero = everywhere(parts, data)
-                assert np.isfinite(scale).all() and (scale > 0).all()
-                assert (zero >= codes[0]).all() and (zero <= codes[1]).all()
+                assert np.isfinite(scale).all()
+                assert (scale > 0).all()
+                assert (zero >= codes[0]).all()
+                assert (zero <= codes[1]).all()
                 real = (q.astype(np.float32) - zero.astype(np.float32)) * scale
                 assert (real[data == 0] == 0).all()
                 assert (np.abs(real - data) <= scale * np.float32(0.5001)).all()
@@ -141,7 +145,8 @@ def test_all_zero_data_has_a_scale(everywhere, dtype, codes):
 def test_constant_data_comes_back(everywhere, value):
     x = np.full((2, 33), value, np.float32)
     q, scale, zero = everywhere(tw.ops.dynamic_quantize, x)
-    assert np.isfinite(scale) and scale > 0
+    assert np.isfinite(scale)
+    assert scale > 0
     assert (
         np.abs((q.astype(float) - float(zero)) * float(scale) - float(np.float32(value))).max() <= float(scale) * 0.5001
     )
