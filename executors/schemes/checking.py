@@ -117,6 +117,12 @@ def planted(scheme: Scheme, seed: int = 0) -> Array:
     return w
 
 
+def planted_bytes(scheme: Scheme, x: Array) -> Array:
+    """Bytes of blocks for a scheme that only decodes: every byte may be anything, so the weights may be anything."""
+    rng = np.random.default_rng(x.shape)
+    return rng.integers(0, 256, (x.shape[0], scheme.row_bytes(x.shape[1])), dtype=np.uint8)
+
+
 def check(scheme: Scheme, w: Any = None, *, levels: Sequence[str] | None = None, rows: int | None = None) -> Check:
     """Compare plain Python with compiled code, on parameters, codes and weights, to the bit; NaN is NaN.
 
@@ -158,7 +164,10 @@ def _affordable(scheme: Scheme, x: Array) -> int:
     part = x[:1, : across if across != WHOLE else x.shape[1]]
     start = time.perf_counter()
     params = reference.fit(scheme, np.ascontiguousarray(part))
-    reference.encode(scheme, part, params)
+    if scheme.encodes:
+        reference.encode(scheme, part, params)
+    else:
+        reference.decode(scheme, planted_bytes(scheme, part), params, part.shape[1])
     taken = max(time.perf_counter() - start, 1e-6)
     rows = int(PATIENCE_S / taken * part.shape[1] / x.shape[1])
     return max(1, down, rows)
@@ -184,7 +193,7 @@ def _python(scheme: Scheme, x: Array) -> dict[str, Array]:
             array = reference.decode(inner, codes, own, flat.shape[1]).reshape(array.shape)
             found[f"decoded {p.name}"] = array
         used.append(array)
-    packed = reference.encode(scheme, x, used)
+    packed = reference.encode(scheme, x, used) if scheme.encodes else planted_bytes(scheme, x)
     found["code"] = unpack(packed, scheme.bits, scheme.codes_in_row(x.shape[1]), scheme.signed)
     found["weight"] = reference.decode(scheme, packed, used, x.shape[1])
     return found
@@ -192,6 +201,10 @@ def _python(scheme: Scheme, x: Array) -> dict[str, Array]:
 
 def _compiled(scheme: Scheme, x: Array) -> dict[str, Array]:
     executor = running.default_executor()
+    if not scheme.encodes:
+        packed = planted_bytes(scheme, x)
+        weights = running.dequantize(scheme, running.Encoded(packed, {}, x.shape[1]), executor)
+        return {"code": packed.astype(np.int32), "weight": weights}
     encoded = running.quantize(scheme, x, executor)
     raw = running.fit_raw(scheme, x, executor)
     found = {f"parameter {name}": array for name, array in raw.items()}
@@ -247,6 +260,8 @@ def _hex(value: Any) -> str:
 
 
 def _lint(scheme: Scheme, role: str) -> list[str]:
+    if role == "encode" and not scheme.encodes:
+        return []
     captured = getattr(scheme, f"captured_{role}")
     return [] if captured is None else [str(note) for note in captured.lint]
 
@@ -256,10 +271,12 @@ def _as_written(scheme: Scheme, x: Array, python: Mapping[str, Array]) -> str:
     used = [python.get(f"decoded {p.name}", python[f"parameter {p.name}"]) for p in scheme.stored]
     counts = {}
     try:
-        encode = scheme.encode if scheme.encode is not None else scheme.encode_block
-        codes = reference.encode_codes(scheme, x, used, encode)
-        counts["codes"] = int(apart(python["code"], codes).sum())
+        if scheme.encodes:
+            encode = scheme.encode if scheme.encode is not None else scheme.encode_block
+            codes = reference.encode_codes(scheme, x, used, encode)
+            counts["codes"] = int(apart(python["code"], codes).sum())
         decode = scheme.decode if scheme.decode is not None else scheme.decode_block
+        decode = scheme.grouped.split if scheme.grouped is not None else decode
         packed = pack(python["code"], scheme.bits)
         weights = reference.decode(scheme, packed, used, x.shape[1], decode)
         counts["weights"] = int(apart(python["weight"], weights).sum())

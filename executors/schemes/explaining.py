@@ -23,15 +23,16 @@ PATHS = {
 def explain(scheme: Scheme) -> str:
     """The path that products take and why, the functions' notes, and where compiled code is kept."""
     found = probe(scheme)
+    kind, why = (found.kind, found.why) if scheme.grouped is None else (scheme.grouped.kind, "groups of integers")
     lines = [
         repr(scheme),
-        f"  products   {found.kind}: {found.why}",
-        f"             {PATHS[found.kind]}",
+        f"  products   {kind}: {why}",
+        f"             {PATHS[kind]}",
         f"  digest     {scheme.digest}",
         f"  cache      {cache.folder()}",
     ]
     for role in ("fit", "encode", "decode"):
-        captured = getattr(scheme, f"captured_{role}")
+        captured = getattr(scheme, f"captured_{role}") if role != "encode" or scheme.encodes else None
         if captured is None:
             continue
         lines.append(f"  {role:10} {captured.name}({', '.join(captured.parameters)})")
@@ -41,7 +42,7 @@ def explain(scheme: Scheme) -> str:
 
 def kernels(scheme: Scheme, backend: str) -> dict[str, str]:
     """Generated source by step. Raises KernelNotFound for a backend that has none for schemes."""
-    steps: list[Any] = [SchemeEncode(scheme), SchemeDecode(scheme, 1)]
+    steps: list[Any] = [*([SchemeEncode(scheme)] if scheme.encodes else []), SchemeDecode(scheme, 1)]
     if scheme.params:
         steps.insert(0, SchemeQuantize(scheme) if scheme.edges[0] == 1 and not scheme.nested else SchemeFit(scheme))
     found = {}

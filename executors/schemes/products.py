@@ -51,6 +51,10 @@ def plan(q: QuantizedTensor, compute: str) -> Any:
 def weights_of(q: QuantizedTensor, compute: str) -> tuple[CodeFormat, dict[str, Array]] | None:
     """Codes and parameters as the step `linear` takes them; None where only decoded weights will do."""
     scheme = q.scheme
+    if scheme.grouped is not None:
+        from .splitting import weights_of_groups
+
+        return weights_of_groups(q)
     if scheme.decode is None or scheme.vector > 1 or scheme.bits > 8 or scheme.decode_takes_index:
         return None
     found = probe(scheme)

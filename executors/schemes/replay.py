@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...kernels.factory import WithParams
 from ...kernels.schemes.packing import pack, unpack
 from ...kernels.schemes.steps import SchemeDecode, SchemeEncode, SchemeFit
 from ...primitives.errors import ArgumentError, KernelFailed
@@ -50,7 +51,8 @@ def run(scheme: Scheme, x: Array, python: Mapping[str, Array], level: str) -> di
     steps: list[tuple[Any, list[Array], int]] = []
     if fitted:
         steps.append((SchemeFit(scheme), [x, *fitted], len(fitted)))
-    steps.append((SchemeEncode(scheme), [x, *used, np.zeros_like(codes)], 1))
+    if scheme.encodes:
+        steps.append((SchemeEncode(scheme), [x, *used, np.zeros_like(codes)], 1))
     steps.append((SchemeDecode(scheme, columns), [codes, *used, np.zeros_like(x)], 1))
     with tempfile.TemporaryDirectory() as folder:
         described = []
@@ -58,10 +60,12 @@ def run(scheme: Scheme, x: Array, python: Mapping[str, Array], level: str) -> di
         for n, (kernel, operands, written) in enumerate(steps):
             _, built = choose(kernel, "cpu", facts_of(kernel, tuple(operands)))
             rows = x.shape[0] if kernel.index_space().axes[0].name == "n" else operands[1].shape[0]
+            params = built.params(*operands) if isinstance(built, WithParams) else ()
+            native = built.tile if isinstance(built, WithParams) else built
             described.append(
                 {
-                    "source": built.tile.source,
-                    "params": list(map(int, built.params(*operands))),
+                    "source": native.source,
+                    "params": list(map(int, params)),
                     "rows": rows,
                     "types": [o.dtype.name for o in operands],
                     "written": written,
@@ -91,6 +95,8 @@ def run(scheme: Scheme, x: Array, python: Mapping[str, Array], level: str) -> di
             made = {name: results[name] for name in results.files}
     found: dict[str, Array] = {}
     offset = len(steps) - 2
+    if not scheme.encodes:
+        return {"code": python["code"], "weight": made[f"{offset + 1}_0"]}
     for i, p in enumerate(scheme.stored):
         found[f"parameter {p.name}"] = made[f"0_{i}"].view(p.numpy)
         if p.name in scheme.nested:
@@ -108,7 +114,6 @@ def _package_path(root: str) -> list[str]:
 def main(folder: str) -> None:
     """Run the steps that lie in a folder, and leave what they wrote there."""
     from ...kernels import forge
-    from ...kernels.factory import WithParams
     from ...primitives import dtypes
     from ..tiles import run_whole
 

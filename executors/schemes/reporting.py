@@ -178,7 +178,7 @@ def _paths(q: QuantizedTensor) -> tuple[str, tuple[str, ...]]:
     if found is None:
         return f"dequantized before the product ({probe(q.scheme).why})", ("f32",)
     kind = found[0].kind
-    why = probe(q.scheme).why
+    why = probe(q.scheme).why if q.scheme.grouped is None else "groups of integers"
     return f"{kind}: {why}", ("f32", "bf16") if kind == "decode" else ("f32", "bf16", "int8")
 
 

@@ -245,8 +245,7 @@ def _columns(scheme: Definition, encoded: Encoded, lo: int, hi: int) -> Encoded:
                 f"{scheme.name}: {name!r} is stored by {scheme.nested[name].name} in blocks that run from row to row, "
                 f"so columns cannot be cut out; cut rows, or quantize the part"
             )
-    v = scheme.vector
-    start, end = lo // v, -(-hi // v)
+    start, end = scheme.codes_in_row(lo), scheme.codes_in_row(hi)
     if start * scheme.bits % 8 == 0 and (end * scheme.bits % 8 == 0 or hi == columns):
         codes = encoded.codes[:, start * scheme.bits // 8 : -(-end * scheme.bits // 8)].copy()
     else:
@@ -305,7 +304,7 @@ def _beside(scheme: Definition, pieces: Sequence[Encoded]) -> Encoded:
                 f"cannot be added; add rows, or quantize the whole"
             )
     columns = sum(p.columns for p in pieces)
-    if all(p.columns // scheme.vector * scheme.bits % 8 == 0 for p in pieces[:-1]):
+    if all(scheme.codes_in_row(p.columns) * scheme.bits % 8 == 0 for p in pieces[:-1]):
         codes = np.concatenate([p.codes for p in pieces], axis=1)
     else:
         parts = [unpack(p.codes, scheme.bits, scheme.codes_in_row(p.columns)) for p in pieces]

@@ -12,12 +12,15 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
 from .layout import ALIGNMENT, ARRAY, BY_CODE, MAGIC, STRING, VALUES, VERSIONS, TensorType
+
+if TYPE_CHECKING:
+    from ...executors.schemes import QuantizedTensor
 
 MOST_DIMENSIONS = 4
 LONGEST_KEY = 1 << 16
@@ -46,6 +49,15 @@ class RawTensor:
         if self.type.plain is None:
             raise Unsupported(f"{self.name!r} is {self.type.name}, a block type; dequantize it")
         return self.data.view(self.type.plain).reshape(self.shape)
+
+    def quantized(self, executor: Any = None) -> QuantizedTensor:
+        """The tensor in its blocks, to multiply with: the file's own bytes, without a copy.
+
+        Raises Unsupported for a type that is no block type.
+        """
+        from .blocks import quantized
+
+        return quantized(self.data, self.type.name, self.shape, executor)
 
 
 class Contents(Mapping[str, RawTensor]):

@@ -18,4 +18,5 @@ from . import real_expand as real_expand
 from . import reduce as reduce
 from . import relayout as relayout
 from . import requantize as requantize
+from . import scheme_bytes as scheme_bytes
 from . import schemes as schemes

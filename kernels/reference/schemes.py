@@ -15,6 +15,7 @@ from ..schemes.definition import WHOLE, Definition
 from ..schemes.packing import pack, unpack
 from ..schemes.storage import FLOATS, Stored
 from ..sequence import SEQUENCES
+from .scheme_bytes import decode_bytes, encode_bytes
 
 Array = NDArray[Any]
 
@@ -93,6 +94,8 @@ def encode(scheme: Definition, x: ArrayLike, params: Sequence[Array], run: Calla
     run      another function than the captured one: the user's own
     """
     x = np.asarray(x, np.float32)
+    if scheme.block_bytes is not None:
+        return encode_bytes(scheme, x, run)
     return pack(encode_codes(scheme, x, params, run), scheme.bits)
 
 
@@ -100,6 +103,8 @@ def encode_codes(
     scheme: Definition, x: Array, params: Sequence[Array], run: Callable[..., Any] | None = None
 ) -> NDArray[np.int32]:
     """The codes of x, int32 (N, codes in a row), not packed."""
+    if scheme.block_bytes is not None:
+        return encode_bytes(scheme, x, run).astype(np.int32)
     run = scheme.captured_encode.main if run is None else run
     low, high = scheme.code_range
     codes = np.zeros((x.shape[0], scheme.codes_in_row(x.shape[1])), np.int32)
@@ -126,6 +131,8 @@ def decode(
     scheme: Definition, codes: ArrayLike, params: Sequence[Array], columns: int, run: Callable[..., Any] | None = None
 ) -> NDArray[np.float32]:
     """The weights of packed codes, float32 (N, columns)."""
+    if scheme.block_bytes is not None:
+        return decode_bytes(scheme, codes, columns, run)
     run = scheme.captured_decode.main if run is None else run
     unpacked = unpack(codes, scheme.bits, scheme.codes_in_row(columns), scheme.signed)
     out = np.empty((unpacked.shape[0], columns), np.float32)

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives.errors import ArgumentError, CaptureError, ShapeMismatch
+from ...primitives.errors import ArgumentError, CaptureError, ShapeMismatch, Unsupported
 from ..capture import Captured, capture
 from ..capture.source import define, parameters
+from .grouped import Grouped
 from .storage import Stored, stored
 
 Block = str | int | tuple[int, int]
@@ -40,6 +41,9 @@ class Definition:
     vector         how many neighbours along a row share a code
     encode_block   encode_block(x, codes, *params) fills the codes of one row of a block, where `encode` is not enough
     decode_block   decode_block(codes, x, *params) fills that row
+    block_bytes    bytes that hold a whole block, parameters and all, in a layout of the scheme's own: codes are then
+                   these bytes, and there are no params. encode_block may be left out: such a scheme only decodes
+    grouped        instead of decode_block: how the bytes of a block fall apart into integers and scales
 
     Parameters reach encode and decode as they are stored: a scale kept as f16 is the rounded one. encode and decode
     may have one more parameter, `index`: the position of the weight in C order.
@@ -56,6 +60,8 @@ class Definition:
     vector: int = dataclasses.field(default=1, kw_only=True)
     encode_block: Callable[..., Any] | None = dataclasses.field(default=None, kw_only=True)
     decode_block: Callable[..., Any] | None = dataclasses.field(default=None, kw_only=True)
+    block_bytes: int | None = dataclasses.field(default=None, kw_only=True)
+    grouped: Grouped | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -71,10 +77,32 @@ class Definition:
                 raise ArgumentError(f"{self.name}: no parameter may be called {stored_.name!r}")
         if self.params and self.fit is None:
             raise ArgumentError(f"{self.name}: parameters {', '.join(self.params)} need fit(x), which makes them")
+        self._check_block()
+        if self.block_bytes is not None:
+            self._check_bytes()
+            return
+        if self.grouped is not None:
+            raise ArgumentError(
+                f"{self.name}: grouped tells how the bytes of a block fall apart; block_bytes is needed"
+            )
         for one, other in (("encode", "encode_block"), ("decode", "decode_block")):
             if (getattr(self, one) is None) == (getattr(self, other) is None):
                 raise ArgumentError(f"{self.name}: give {one} or {other}, one of them")
-        self._check_block()
+
+    def _check_bytes(self) -> None:
+        """Raise ArgumentError for a scheme with a layout of its own that does not hang together."""
+        if not isinstance(self.block, int) or self.bits != 8 or self.vector != 1 or self.signed or self.params:
+            raise ArgumentError(
+                f"{self.name}: block_bytes wants a block of n weights along a row, codes of 8 bits and no params"
+            )
+        if isinstance(self.block_bytes, bool) or not isinstance(self.block_bytes, int) or self.block_bytes < 1:
+            raise ArgumentError(f"{self.name}: blocks of {self.block_bytes!r} bytes; 1 at least is needed")
+        if self.encode is not None or self.decode is not None or (self.decode_block is None) == (self.grouped is None):
+            raise ArgumentError(
+                f"{self.name}: block_bytes wants decode_block or grouped, one of them, and encode_block where it encodes"
+            )
+        if self.grouped is not None and self.block % self.grouped.group:
+            raise ArgumentError(f"{self.name}: groups of {self.grouped.group} do not divide blocks of {self.block}")
 
     def _check_block(self) -> None:
         edges = self.block if isinstance(self.block, tuple) else (1, self.block)
@@ -98,6 +126,9 @@ class Definition:
             )
 
     def __repr__(self) -> str:
+        if self.block_bytes is not None:
+            only = "" if self.encodes else ", decodes only"
+            return f"<scheme {self.name}: blocks of {self.block} weights in {self.block_bytes} bytes{only}>"
         stored_as = ", ".join(f"{k}: {getattr(v, 'name', v)}" for k, v in self.params.items())
         sign = "signed " if self.signed else ""
         share = f" for {self.vector} weights" if self.vector > 1 else ""
@@ -130,6 +161,9 @@ class Definition:
         )
 
     def codes_in_row(self, columns: int) -> int:
+        """Codes of a row: bytes, where blocks have a layout of their own."""
+        if self.block_bytes is not None:
+            return -(-columns // int(self.block)) * self.block_bytes  # type: ignore[arg-type]
         return -(-columns // self.vector)
 
     def row_bytes(self, columns: int) -> int:
@@ -155,6 +189,11 @@ class Definition:
     def nested(self) -> dict[str, Definition]:
         """Parameters that another scheme stores."""
         return {name: given for name, given in self.params.items() if isinstance(given, Definition)}
+
+    @property
+    def encodes(self) -> bool:
+        """Whether there is a way to codes, and not only back."""
+        return self.encode is not None or self.encode_block is not None
 
     @property
     def blockwise(self) -> bool:
@@ -185,19 +224,35 @@ class Definition:
     def captured_encode(self) -> Captured:
         if self.encode_block is not None:
             return self._captured_block("encode_block", self.encode_block, ("f[]", "i[]"))
-        assert self.encode is not None
+        if self.encode is None:
+            raise Unsupported(f"{self.name} only decodes: it has no encode_block, so nothing can be quantized with it")
         return self._captured_element("encode", self.encode, "f", None)
 
     @cached_property
     def captured_decode(self) -> Captured:
         if self.decode_block is not None:
             return self._captured_block("decode_block", self.decode_block, ("i[]", "f[]"))
+        if self.grouped is not None:
+            return self.captured_split("f[]" if self.grouped.table is None else "i[]")
         assert self.decode is not None
         return self._captured_element("decode", self.decode, "i", "f")
 
+    def captured_split(self, integers: str) -> Captured:
+        """grouped.split, which writes its integers as `integers`: "i[]", or "f[]" to go on in the same array."""
+        assert self.grouped is not None
+        names = ["codes", "q", "scale", *(["offset"] if self.grouped.offset else [])]
+        fn = self.grouped.split
+        found = [p.name for p in parameters(define(fn)) if p.default is inspect.Parameter.empty]
+        if len(found) != len(names):
+            raise CaptureError(
+                f"{self._where('split', fn)}: takes {', '.join(found) or 'nothing'}; split({', '.join(names)}) is needed"
+            )
+        kinds = dict(zip(found, ["i[]", integers, "f[]", "f[]"], strict=False))
+        return self._capture("split", fn, kinds, writes=tuple(found[1:]))
+
     @property
     def encode_takes_index(self) -> bool:
-        return self.captured_encode.parameters[-1] == INDEX
+        return self.encodes and self.captured_encode.parameters[-1] == INDEX
 
     @property
     def decode_takes_index(self) -> bool:
@@ -242,7 +297,11 @@ class Definition:
         parts: list[str] = [str((self.bits, self.block, self.signed, self.vector, self.stored))]
         if self.captured_fit is not None:
             parts.append(self.captured_fit.digest)
-        parts += [self.captured_encode.digest, self.captured_decode.digest]
+        if self.block_bytes is not None:
+            parts.append(str((self.block_bytes, None if self.grouped is None else self.grouped.facts)))
+        if self.encodes:
+            parts.append(self.captured_encode.digest)
+        parts.append(self.captured_decode.digest)
         parts += [f"{name}={nested.digest}" for name, nested in self.nested.items()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

@@ -14,7 +14,17 @@ from ...primitives.plugins import SCHEMES, announced, load
 from .definition import Definition
 from .probe import decoded
 
-FILES = ("integers", "ternary", "normalfloat", "microscaling")
+FILES = (
+    "integers",
+    "ternary",
+    "normalfloat",
+    "microscaling",
+    "gguf.legacy",
+    "gguf.k_quants",
+    "gguf.ternary",
+    "gguf.tables",
+    "gguf.lattices",
+)
 
 
 @lru_cache(maxsize=1)
@@ -78,7 +88,7 @@ def _same_codes(a: Definition, b: Definition) -> bool:
         return False
     if {k: v.name for k, v in a.nested.items()} != {k: v.name for k, v in b.nested.items()}:
         return False
-    if a.decode is None or b.decode is None or any(p.table for p in a.stored):
+    if a.block_bytes != b.block_bytes or a.decode is None or b.decode is None or any(p.table for p in a.stored):
         return a.digest == b.digest
     samples = [tuple(np.float32(scale) if p.kind == "f" else 3 for p in a.stored) for scale in (1.0, 0.37109375, -2.5)]
     return all(decoded(a, s).tobytes() == decoded(b, s).tobytes() for s in samples)

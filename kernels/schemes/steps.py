@@ -51,6 +51,8 @@ class _Step:
 
     def _codes(self, access: str) -> ArgSpec:
         row = f"ceildiv(ceildiv(K, {self.scheme.vector})*{self.scheme.bits}, 8)"
+        if self.scheme.block_bytes is not None:
+            row = f"ceildiv(K, {self.scheme.block})*{self.scheme.block_bytes}"
         return ArgSpec("codes", "u8", access, shape=("N", row), strides="rows", follows=("n", None))
 
     def index_space(self) -> IndexSpace:
@@ -92,7 +94,7 @@ class SchemeEncode(_Step):
 
     @property
     def name(self) -> str:
-        return "scheme_encode"
+        return "scheme_encode" if self.scheme.block_bytes is None else "bytes_encode"
 
     def signature(self) -> tuple[ArgSpec, ...]:
         return (self._x(), *parameter_specs(self.scheme, "read", self._rows_follow), self._codes("write"))
@@ -125,7 +127,7 @@ class SchemeDecode(_Step):
 
     @property
     def name(self) -> str:
-        return "scheme_decode"
+        return "scheme_decode" if self.scheme.block_bytes is None else "bytes_decode"
 
     def signature(self) -> tuple[ArgSpec, ...]:
         down, across = self.scheme.edges
@@ -149,3 +151,39 @@ class SchemeDecode(_Step):
     def __post_init__(self) -> None:
         if self.columns < 0:
             raise ShapeMismatch(f"{self.scheme.name}: {self.columns} columns")
+
+
+@dataclass(frozen=True)
+class SchemeSplit(_Step):
+    """q, scale (and offset) = split(codes): blocks of bytes as a product takes them.
+
+    columns   K, which the bytes alone do not tell
+    """
+
+    columns: int = 0
+
+    @property
+    def name(self) -> str:
+        return "bytes_split"
+
+    def __post_init__(self) -> None:
+        if self.scheme.grouped is None:
+            raise ArgumentError(f"{self.scheme.name} has no groups of integers to split its blocks into")
+
+    def signature(self) -> tuple[ArgSpec, ...]:
+        grouped = self.scheme.grouped
+        assert grouped is not None
+        groups = -(-self.columns // grouped.group)
+        packed = -(-self.columns * grouped.bits // 8)
+
+        def rows(slot: str, dtype: str, access: str, width: int) -> ArgSpec:
+            return ArgSpec(slot, dtype, access, shape=("N", width), strides="rows", follows=("n", None))  # type: ignore[arg-type]
+
+        specs = [
+            rows("codes", "u8", "read", self.scheme.row_bytes(self.columns)),
+            rows("q", "u8", "write", packed),
+            rows("scale", "f32", "write", groups),
+        ]
+        if grouped.offset:
+            specs.append(rows("offset", "f32", "write", groups))
+        return tuple(specs)

@@ -1,0 +1,66 @@
+"""What the functions of several GGUF types share: float16 inside bytes, and NumPy's casts of floats to integers."""
+
+import numpy as np
+
+from ...minifloat import f16_value
+
+
+def f16_at(codes, at):
+    """The float16 in two bytes, lower byte first."""
+    return f16_value(codes[at] | (codes[at + 1] << 8))
+
+
+def spread(x):
+    """(lowest, highest, 1 where there is a NaN) of a block."""
+    lo = x[0]
+    hi = x[0]
+    for v in x:
+        lo = min(lo, v)
+        hi = max(hi, v)
+    return lo, hi
+
+
+def has_nan(x):
+    bad = 0
+    for v in x:
+        bad = bad | (1 if v != v else 0)
+    return bad
+
+
+def magnitude(x):
+    """The largest magnitude of a block; NaN where there is one."""
+    m = np.float32(0)
+    for v in x:
+        m = max(m, abs(v))
+    return np.float32(np.nan) if has_nan(x) else m
+
+
+def signed_extreme(x):
+    """The first of the elements with the largest magnitude."""
+    lo = x[0]
+    hi = x[0]
+    for v in x:
+        lo = min(lo, v)
+        hi = max(hi, v)
+    if hi == -lo:
+        for v in x:
+            if abs(v) == hi:
+                return v
+    return lo if -lo > hi else hi
+
+
+def inverse(d):
+    """1 / d, and 0 where d is 0."""
+    return np.float32(0) if d == 0.0 else np.float32(1) / d
+
+
+def as_byte(y):
+    """A float cast to an integer as NumPy does on x86: what int32 does not hold, and NaN, become 0 in the low byte."""
+    return int(y) & 255 if abs(y) < 2147483648.0 else 0
+
+
+def half_away(y):
+    """The nearest integer, halves away from zero."""
+    a = abs(y)
+    whole = np.floor(a)
+    return np.sign(y) * (whole + np.floor(2.0 * (a - whole)))
