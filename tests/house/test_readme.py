@@ -58,10 +58,11 @@ def test_ci_installs_and_tests_as_the_readme_says():
     demo, test = (code.strip() for _, code in blocks(README, "sh"))
     setup = "python3 -m venv .venv && . .venv/bin/activate && "
     assert demo == setup + "pip install -e . && tilework demo"
-    assert test == setup + "pip install -e '.[dev]' && python -m pytest"
+    command = test.removeprefix(setup + "pip install -e '.[dev]' && ")
+    assert command == "python -m pytest -n logical --dist worksteal"
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "pip install --quiet -e '.[dev]'" in ci
-    assert "python -m pytest" in ci
+    assert command in ci
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
