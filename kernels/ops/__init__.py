@@ -123,7 +123,7 @@ from .reduce import (
     rms_norm,
     softmax,
 )
-from .schemes import fake_quantize
+from .schemes import encode, fake_quantize
 
 __all__ = [
     "abs",
@@ -163,6 +163,7 @@ __all__ = [
     "dynamic_quantize",
     "einsum",
     "elu",
+    "encode",
     "equal",
     "erf",
     "exp",

@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SMALL = {"render.py": ["--size", "96x72", "--check"]}  # how an example is run here; the README says how people do
+SMALL = {  # how an example is run here; the README says how people do
+    "render.py": ["--size", "96x72", "--check"],
+    "vector_search.py": ["--vectors", "2000", "--queries", "20", "--rounds", "1", "--check"],
+}
 EXAMPLES = sorted(p for p in (ROOT / "examples").glob("*.py") if p.name != "train_digits.py")  # test_demo trains
 
 
