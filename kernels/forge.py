@@ -65,9 +65,10 @@ class Entry:
 
 
 class Counts:
-    """How many entries this process compiled, and how many it took from the cache."""
+    """How many entries this process compiled, how many of these it kept in the cache, and how many it took from there."""
 
     compiled = 0
+    kept = 0
     loaded = 0
 
 
@@ -182,7 +183,7 @@ def _compile(source: str, scope: dict[str, Any], parallel: bool, builtin: bool) 
     Counts.compiled += 1
     address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
     if not scope:
-        cache.write(key, serialize.dumps(result._reduce()), source)
+        Counts.kept += cache.write(key, serialize.dumps(result._reduce()), source)
     # The objects in scope live as long as their entry: another one with the same id would be taken for them.
     return Entry(address, source, key, True, (result.library, tuple(scope.values())))
 

@@ -43,6 +43,10 @@ class CudaDevice(Device):
             ready.call = ready.plan.launches(problem.shapes)
         return ready
 
+    def kept(self) -> int:
+        """None: a context of the driver does not outlive a fork."""
+        return 0
+
     def yardstick(self) -> None:
         """A GPU's clock is not the CPU's."""
         return

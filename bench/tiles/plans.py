@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,9 +85,13 @@ class Device:
     def release(self) -> None:
         """Nothing to give back."""
 
-    def compiled(self) -> tuple[int, float]:
-        """Specialisations compiled so far, and the time."""
-        return Counts.compiled, time.perf_counter()
+    def compiled(self) -> int:
+        """Specialisations compiled so far."""
+        return Counts.compiled
+
+    def kept(self) -> int:
+        """Those of them that another process can take from the cache."""
+        return Counts.kept
 
 
 def device(name: str, threads: int = 1, level: str | None = None) -> Device:

@@ -97,7 +97,7 @@ def _tiles(sweep: Sweep, top: int) -> Table:
             digits(us),
             *_rate(sweep, us),
             f"{p.spread:.1%}" if p.spread is not None else "",
-            f"{p.samples}{'' if p.stopped == 'steady' else '!'}",
+            f"{p.samples}{'!' if p.stopped == 'budget' else ''}",
             f"{p.cold_us / us - 1:+.0%}" if p.cold_us and us else "",
             ratio,
         )

@@ -22,7 +22,9 @@ LEAST = 8  # samples before a time counts as steady
 STEADY = 0.02  # how far apart the fastest quarter of the samples may be
 FIRST = 3  # samples after which a slow tile is given up
 SLOW = 1.3  # times the best so far
+BEHIND = 1.1  # times the best so far: a tile that is that slow need not become steady
 MOST_SECONDS = 0.5  # for one tile
+ENOUGH_SECONDS = 0.05  # for one tile that has LEAST samples
 MOST_SAMPLES = 60
 
 
@@ -53,7 +55,8 @@ class Sample:
     """Seconds a call.
 
     spread   of the fastest quarter: how far its slowest is above its fastest
-    stopped  why there are no more samples: "steady", "budget" (it never became steady) or "slow" (given up)
+    stopped  why there are no more samples: "steady", "budget" (it never became steady), "behind" (clearly not the best, so
+             that nobody asks how steady it is) or "slow" (given up)
     """
 
     p5: float
@@ -81,6 +84,7 @@ def sample(
     timer: Any = None,
     *,
     incumbent: float = float("inf"),
+    best: float = float("inf"),
     least: int = LEAST,
     seconds: float = MOST_SECONDS,
     before: Call | None = None,
@@ -90,6 +94,7 @@ def sample(
 
     timer      has time(call, n): seconds that n calls take
     incumbent  seconds of the best so far: a call that is clearly slower is given up after FIRST samples
+    best       seconds of the best so far: a call that is clearly slower has as many samples as any, and no more
     least      samples before a steady time is believed
     seconds    for all samples together
     before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
@@ -102,7 +107,7 @@ def sample(
             n = max(n + 1, min(4 * n, round(inner / max(once, 1e-9)) + 1))
             once = timer.time(call, n) / n
     found = [once] if once and n == 1 else []
-    end = time.perf_counter() + seconds
+    start = time.perf_counter()
     while True:
         if before is not None:
             before()
@@ -111,5 +116,9 @@ def sample(
             return Sample.of(found, "slow")
         if len(found) >= least and best_quarter(found) < STEADY:
             return Sample.of(found, "steady")
-        if len(found) >= MOST_SAMPLES or (time.perf_counter() >= end and len(found) >= FIRST):
+        if len(found) >= least and min(found) > BEHIND * best:
+            return Sample.of(found, "behind")
+        passed = time.perf_counter() - start
+        enough = len(found) >= FIRST and (passed >= seconds or (len(found) >= least and passed >= ENOUGH_SECONDS))
+        if enough or len(found) >= MOST_SAMPLES:
             return Sample.of(found, "budget")

@@ -42,6 +42,12 @@ def run(search: str, candidates: Sequence[Candidate], measure: Measure, predict:
         _race(candidates, measure, predict)
 
 
+def first(search: str, candidates: Sequence[Candidate], predict: Predict) -> list[Candidate]:
+    """One candidate of each specialisation that the search will measure, whatever it finds."""
+    found = ranked(candidates, predict) if search == "model" else candidates
+    return [group[0] for group in _groups(found).values()]
+
+
 def ranked(candidates: Sequence[Candidate], predict: Predict) -> list[Candidate]:
     """Those that a model-guided search measures: the own choice, and the fastest by the model.
 
@@ -57,12 +63,17 @@ def ranked(candidates: Sequence[Candidate], predict: Predict) -> list[Candidate]
     return [candidates[0], *(c for _, _, c in known[: kept - 1])]
 
 
-def _by_group(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The same, with those of one specialisation together; groups in order of their first member."""
+def _groups(candidates: Iterable[Candidate]) -> dict[tuple[tuple[str, int], ...], list[Candidate]]:
+    """Those of one specialisation together, in order of their first member."""
     groups: dict[tuple[tuple[str, int], ...], list[Candidate]] = {}
     for c in candidates:
         groups.setdefault(tuple(sorted(c.group.items())), []).append(c)
-    return [c for group in groups.values() for c in group]
+    return groups
+
+
+def _by_group(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The same, with those of one specialisation together; groups in order of their first member."""
+    return [c for group in _groups(candidates).values() for c in group]
 
 
 def _rung(
@@ -79,14 +90,12 @@ def _rung(
 
 
 def _race(candidates: Sequence[Candidate], measure: Measure, predict: Predict) -> None:
-    groups: dict[tuple[tuple[str, int], ...], list[Candidate]] = {}
-    for c in candidates:
-        groups.setdefault(tuple(sorted(c.group.items())), []).append(c)
-    first = [min(group, key=lambda c: (not c.default, predict(c) or 0.0)) for group in groups.values()]
-    standing, best = _rung(first, measure, FIRST, float("inf"))
+    groups = _groups(candidates)
+    heads = [min(group, key=lambda c: (not c.default, predict(c) or 0.0)) for group in groups.values()]
+    standing, best = _rung(heads, measure, FIRST, float("inf"))
     kept = {id(c) for c in _better_half(standing, best)}
     members = [
-        c for c in candidates if any(c in groups[key] for key, f in zip(groups, first, strict=True) if id(f) in kept)
+        c for c in candidates if any(c in groups[key] for key, f in zip(groups, heads, strict=True) if id(f) in kept)
     ]
     standing, best = _rung(_by_group(members), measure, FIRST, best)
     _rung(_better_half(standing, best), measure, LEAST, best)

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from tilework.bench import ceilings
+from tilework.bench.tiles import sweep as sweeps
 from tilework.bench.tiles.plans import Device
 from tilework.kernels import tuning
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """An empty store; compiled kernels stay where they are. Ceilings are made up, so nothing is probed."""
+    """An empty store; compiled kernels stay where they are. Ceilings are made up, so nothing is probed; two passes do."""
+    monkeypatch.setattr(sweeps, "PASSES", 2)
     monkeypatch.setattr(tuning, "path", lambda machine: tmp_path / "tune" / f"{machine}.jsonl")
     monkeypatch.setattr(tuning, "_said", set())
     monkeypatch.delenv("TILEWORK_TUNED", raising=False)
