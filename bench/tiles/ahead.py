@@ -71,7 +71,7 @@ class Helpers:
         """The child's whole life. It ends without cleaning up, which would flush and close what is the parent's."""
         try:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (for as long as the process lives)
+            sys.stdout = sys.stderr = open(os.devnull, "w")
             before = Counts.compiled
             self._work()
             os.write(into, (Counts.compiled - before).to_bytes(8, "little"))

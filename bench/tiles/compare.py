@@ -1,7 +1,8 @@
 """Two results of the same sweeps held together: what became slower, beyond what the noise explains.
 
 A machine has seconds in which everything is slower. So each time is divided by that of a fixed piece of work, done right
-after it, where both results have one. The verdict is then taken over all points: a change of the code moves all of them,
+after it, where both results have one; and points that were timed while another program shared the core are left out. The
+verdict is then taken over all points: a change of the code moves all of them,
 while noise moves each by itself.
 """
 
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from ...primitives.errors import ArgumentError
+from ..calm import LIMIT as LIMIT_OF_CALM
 from .result import Result, Sweep
 from .space import show
 
 LIMIT = 0.025
 NOISE = 2.0  # times the spread of the points' ratios that a median of them may move by chance
+FEWEST = 3  # points that were timed on a calm core in both, for a verdict on these alone
 BETTER, SAME, WORSE, UNSURE = "faster", "same", "slower", "unsure"
 
 
@@ -101,7 +104,10 @@ def _change(old: Sweep, new: Sweep, limit: float) -> Change:
     common = [tile for tile in before if tile in after]
     if not common:
         return Change(new.kernel, new.label, new.threads, 1.0, 0.0, 0.0, 0, UNSURE, "no tile was timed in both")
-    ratios = np.array([after[tile] / before[tile] for tile in common])
+    calm = [tile for tile in common if before[tile].calm and after[tile].calm]
+    disturbed = len(calm) < FEWEST
+    common = common if disturbed else calm
+    ratios = np.array([after[tile].time / before[tile].time for tile in common])
     middle = float(np.median(ratios))
     error = _error(ratios) if len(ratios) > 2 else max(_spread(old), _spread(new), 0.01)
     low, high = middle * (1 - error), middle * (1 + error)
@@ -118,6 +124,8 @@ def _change(old: Sweep, new: Sweep, limit: float) -> Change:
             UNSURE,
             f"the machine's own speed moved by {moved:.1%} meanwhile: measure again on a quiet machine",
         )
+    if verdict in (WORSE, BETTER) and (disturbed or _never_calm(old, new)):
+        verdict, why = UNSURE, "another program shared the core while one of them was measured: measure again"
     order = sorted(range(len(ratios)), key=lambda n: -float(ratios[n]))[:3]
     slowest = [(show(dict(common[n])), float(ratios[n])) for n in order]
     return Change(new.kernel, new.label, new.threads, middle, low, high, len(ratios), verdict, why, slowest)
@@ -129,13 +137,27 @@ def _error(ratios: Any) -> float:
     return NOISE * 1.2533 * deviation / len(ratios) ** 0.5 / float(np.median(ratios))
 
 
-def _times(sweep: Sweep, yard: bool) -> dict[tuple[tuple[str, int], ...], float]:
-    """{tile: microseconds, or pieces of the fixed work}."""
+@dataclass(frozen=True)
+class _Time:
+    """Of a point: microseconds, or pieces of the fixed work; calm: unless it is known that the core was not our own."""
+
+    time: float
+    calm: bool
+
+
+def _times(sweep: Sweep, yard: bool) -> dict[tuple[tuple[str, int], ...], _Time]:
     return {
-        tuple(sorted(p.tile.items())): p.p5_us / (p.yard_us if yard and p.yard_us else 1.0)
+        tuple(sorted(p.tile.items())): _Time(p.p5_us / (p.yard_us if yard and p.yard_us else 1.0), p.calm is not False)
         for p in sweep.timed
         if p.p5_us
     }
+
+
+def _never_calm(old: Sweep, new: Sweep) -> bool:
+    """Whether the probe of a calm core was never as fast in one of them as in the other."""
+    if not old.calm_us or not new.calm_us:
+        return False
+    return max(old.calm_us, new.calm_us) > LIMIT_OF_CALM * min(old.calm_us, new.calm_us)
 
 
 def _moved(sweep: Sweep) -> float:

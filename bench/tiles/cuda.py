@@ -19,7 +19,7 @@ class CudaDevice(Device):
 
     def __init__(self, name: str, executor: Any = None) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.calm = name, None
         self._make = executor or executors.CudaExecutor
         self._own = self._make(device=name, tile={}, tuned=False)
         if name != "interpreter":

@@ -11,7 +11,7 @@ from .space import show
 
 COLUMNS = (
     "kernel", "step", "label", "threads", "device", "search", "cache", "tile", "status", "p5_us", "median_us", "gops",
-    "samples", "spread", "stopped", "cold_us", "predicted_us", "best", "why",
+    "samples", "spread", "stopped", "calm", "cold_us", "predicted_us", "best", "why",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ...executors.tuned import STAGE, Tunable, machine_of
 from ...kernels.cpu import isa
 from ...kernels.forge import Counts
 from ...primitives.errors import ArgumentError
-from .. import peak
+from .. import calm, peak
 from ..timing import settle
 from .problem import Problem, aligned
 from .sampling import WallClock
@@ -34,6 +34,7 @@ class Device:
     """The CPU, on so many threads.
 
     fixed   tiles of other steps, which stay as they are
+    calm    says whether the core is our own right now; None where nobody can say
     """
 
     name = "cpu"
@@ -42,6 +43,7 @@ class Device:
         self.threads = threads
         self.isa = level
         self.timer: Any = WallClock()
+        self.calm: calm.Calm | None = calm.probe()
         self._yard: Any = None
         self.fixed: dict[str, dict[str, int]] = {}
 

@@ -26,6 +26,7 @@ class Point:
     p5_us      microseconds a call, the 5th percentile of `samples`; median_us their median
     spread     of the fastest quarter of the samples
     stopped    why sampling ended: steady, budget, behind or slow
+    calm       whether they were taken while the core was our own (bench/calm.py); None: nobody looked
     yard_us    microseconds that a fixed piece of work took right after it: how fast the machine was at that time
     cold_us    the same with the caches as `Sweep.cold` says
     predicted_us  what the model said before anything was compiled
@@ -41,6 +42,7 @@ class Point:
     samples: int = 0
     spread: float | None = None
     stopped: str = ""
+    calm: bool | None = None
     yard_us: float | None = None
     cold_us: float | None = None
     predicted_us: float | None = None
@@ -76,6 +78,7 @@ class Sweep:
     checked    who said what the right result is
     model      how well the model ranked: rank of the best, regret of its first choice and of what was measured
     peak_gops  the measured ceiling of the arithmetic that this step does
+    calm_us    what the probe of a calm core took at its fastest
     """
 
     kernel: str
@@ -110,6 +113,7 @@ class Sweep:
     model: dict[str, Any] = field(default_factory=dict)
     saved: bool = False
     others: float | None = None
+    calm_us: float | None = None
 
     @property
     def timed(self) -> list[Point]:

@@ -24,7 +24,7 @@ FIRST = 3  # samples after which a slow tile is given up
 SLOW = 1.3  # times the best so far
 BEHIND = 1.1  # times the best so far: a tile that is that slow need not become steady
 MOST_SECONDS = 0.5  # for one tile
-ENOUGH_SECONDS = 0.05  # for one tile that has LEAST samples
+ENOUGH_SECONDS = 0.03  # for one tile that has LEAST samples
 MOST_SAMPLES = 60
 
 
@@ -55,6 +55,7 @@ class Sample:
     """Seconds a call.
 
     spread   of the fastest quarter: how far its slowest is above its fastest
+    calm     whether the figures are of samples during which the core was our own; None: nobody looked
     stopped  why there are no more samples: "steady", "budget" (it never became steady), "behind" (clearly not the best, so
              that nobody asks how steady it is) or "slow" (given up)
     """
@@ -64,12 +65,12 @@ class Sample:
     samples: int
     spread: float
     stopped: str
+    calm: bool | None = None
 
     @classmethod
-    def of(cls, seconds: list[float], stopped: str) -> Sample:
-        return cls(
-            float(np.percentile(seconds, 5)), float(np.median(seconds)), len(seconds), best_quarter(seconds), stopped
-        )
+    def of(cls, seconds: list[float], stopped: str, calm: bool | None = None) -> Sample:
+        p5, median = float(np.percentile(seconds, 5)), float(np.median(seconds))
+        return cls(p5, median, len(seconds), best_quarter(seconds), stopped, calm)
 
 
 def best_quarter(seconds: list[float]) -> float:
@@ -89,6 +90,7 @@ def sample(
     seconds: float = MOST_SECONDS,
     before: Call | None = None,
     inner: float = INNER,
+    calm: Callable[[], bool] | None = None,
 ) -> Sample:
     """Time a call that was made once already: the first one may compile or allocate.
 
@@ -98,6 +100,7 @@ def sample(
     least      samples before a steady time is believed
     seconds    for all samples together
     before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
+    calm       says whether the core is our own right now; samples between two that say so count before all others
     """
     timer = timer or WallClock()
     n, once = 1, 0.0
@@ -107,18 +110,27 @@ def sample(
             n = max(n + 1, min(4 * n, round(inner / max(once, 1e-9)) + 1))
             once = timer.time(call, n) / n
     found = [once] if once and n == 1 else []
-    start = time.perf_counter()
+    good = list(found) if calm is None else []  # of found: those during which the core was our own
+    start, own = time.perf_counter(), calm is None or calm()
     while True:
         if before is not None:
             before()
         found.append(timer.time(call, n) / n)
-        if len(found) == FIRST and min(found) > SLOW * incumbent:
-            return Sample.of(found, "slow")
-        if len(found) >= least and best_quarter(found) < STEADY:
-            return Sample.of(found, "steady")
-        if len(found) >= least and min(found) > BEHIND * best:
-            return Sample.of(found, "behind")
+        was, own = own, calm is None or calm()
+        if was and own:
+            good.append(found[-1])
+        stopped = ""
         passed = time.perf_counter() - start
-        enough = len(found) >= FIRST and (passed >= seconds or (len(found) >= least and passed >= ENOUGH_SECONDS))
-        if enough or len(found) >= MOST_SAMPLES:
-            return Sample.of(found, "budget")
+        if len(found) == FIRST and min(found) > SLOW * incumbent:
+            stopped = "slow"
+        elif len(good) >= least and best_quarter(good) < STEADY:
+            stopped = "steady"
+        elif len(good) >= least and min(good) > BEHIND * best:
+            stopped = "behind"
+        elif len(found) >= MOST_SAMPLES or (len(found) >= FIRST and passed >= seconds):
+            stopped = "budget"
+        elif len(found) >= least and passed >= ENOUGH_SECONDS:
+            stopped = "budget"
+        if stopped:
+            enough = len(good) >= FIRST
+            return Sample.of(good if enough else found, stopped, None if calm is None else enough)

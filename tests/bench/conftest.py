@@ -39,7 +39,7 @@ class Timed(Device):
         self.seconds, self.noise = seconds, noise
         self.random = np.random.default_rng(seed)
         self.made = []
-        self.timer = self
+        self.timer, self.calm = self, None
 
     def make(self, problem, step="", tile=None):
         ready = super().make(problem, step, tile)
