@@ -22,7 +22,8 @@ LEAST = 8  # samples before a time counts as steady
 STEADY = 0.02  # how far apart the fastest quarter of the samples may be
 FIRST = 3  # samples after which a slow tile is given up
 SLOW = 1.3  # times the best so far
-BEHIND = 1.1  # times the best so far: a tile that is that slow need not become steady
+BEHIND = 1.08  # times the best so far: a tile that is that slow need not become steady
+FEW = 4  # samples of such a one
 MOST_SECONDS = 0.5  # for one tile
 ENOUGH_SECONDS = 0.03  # for one tile that has LEAST samples
 MOST_SAMPLES = 60
@@ -96,7 +97,7 @@ def sample(
 
     timer      has time(call, n): seconds that n calls take
     incumbent  seconds of the best so far: a call that is clearly slower is given up after FIRST samples
-    best       seconds of the best so far: a call that is clearly slower has as many samples as any, and no more
+    best       seconds of the best so far: a call that is clearly slower has FEW samples, and keeps its rank
     least      samples before a steady time is believed
     seconds    for all samples together
     before     runs before each sample, untimed, and makes a sample one call: it takes the caches away
@@ -125,7 +126,7 @@ def sample(
             stopped = "slow"
         elif len(good) >= least and best_quarter(good) < STEADY:
             stopped = "steady"
-        elif len(good) >= least and min(good) > BEHIND * best:
+        elif len(good) >= FEW and min(good) > BEHIND * best:
             stopped = "behind"
         elif len(found) >= MOST_SAMPLES or (len(found) >= FIRST and passed >= seconds):
             stopped = "budget"

@@ -20,7 +20,7 @@ from .sampling import SLOW, Sample, sample
 from .space import Candidate, Space, Tile, show
 
 TOP = 4  # tiles in the final, beside the own choice
-COLD_SAMPLES = 8
+COLD_SAMPLES = 5
 SHORT = 1.0  # seconds: points that took less than this together are timed again; one slow second would be all of it
 PASSES = 3  # over such points
 MOST_PASSES = 1000  # over those that were never timed while the core was our own
@@ -213,10 +213,14 @@ class Sweeper:
 
     def _measure(self, c: Candidate, least: int, best: float) -> Point | None:
         point = self.points[key(c.tile)]
-        if point.status in (WRONG, FAILED) or (point.status == DROPPED and point.p5_us) or self._enough(point, least):
+        if point.status in (WRONG, FAILED) or (point.status == DROPPED and point.p5_us):
+            return point
+        if point.status == OK and _enough(point.samples, point.stopped, least):
             return point
         stored = self.stored.get(key(c.tile))
-        if stored is not None and (stored["status"] != OK or stored.get("samples", 0) >= least):
+        if stored is not None and (
+            stored["status"] != OK or _enough(stored.get("samples", 0), stored.get("stopped"), least)
+        ):
             self._take(point, stored)
         else:
             if time.perf_counter() >= self.end and not c.default:
@@ -225,10 +229,6 @@ class Sweeper:
             self._keep(point)
         self.watch.point(self.sweep, point)
         return point
-
-    @staticmethod
-    def _enough(point: Point, least: int) -> bool:
-        return point.status == OK and point.samples >= least
 
     def _time(self, c: Candidate, point: Point, least: int, best: float) -> None:
         """Make a plan, compare what it gives with the right result, then time it."""
@@ -416,6 +416,11 @@ class Sweeper:
 def key(tile: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """A tile as the key of a dictionary."""
     return tuple(sorted(tile.items()))
+
+
+def _enough(samples: int, stopped: str | None, least: int) -> bool:
+    """Whether a point needs no more samples, where so many are wanted at least."""
+    return samples >= least or stopped in ("behind", "budget")
 
 
 def _rank(calm: bool | None, us: float) -> tuple[bool, float]:

@@ -102,3 +102,26 @@ def test_the_command_fails_over_the_limit(tmp_path):
     assert (facts["schema"], facts["version"], facts["failed"]) == ("tilework.comparison", 1, True)
     with pytest.raises(ArgumentError, match="a share is needed"):
         CliRunner().invoke(cli.app, ["bench", "compare", old, new, "--fail-over", "much"], catch_exceptions=False)
+
+
+def test_points_timed_beside_another_program_are_left_out():
+    """All points of the new result but five met another program, and seem 10 % slower."""
+    old, new = result(noise=0.002), result(noise=0.002, seed=1)
+    for n, p in enumerate(new.sweeps[0].points):
+        p.calm = n < 5
+        p.p5_us *= 1.0 if p.calm else 1.1
+    (change,) = compare(old, new).changes
+    assert (change.verdict, change.points) == (SAME, 5)
+    for p in new.sweeps[0].points:
+        p.calm = False
+    (change,) = compare(old, new).changes
+    assert change.verdict == UNSURE
+    assert "shared the core" in change.why
+
+
+def test_a_machine_that_was_never_calm_in_one_of_them_is_no_slower_code():
+    old, new = result(), result(1.1, seed=1)
+    old.sweeps[0].calm_us, new.sweeps[0].calm_us = 4.0, 5.0
+    assert verdict(old, new) == UNSURE
+    new.sweeps[0].calm_us = 4.1
+    assert verdict(old, new) == WORSE

@@ -157,3 +157,22 @@ def test_rounds_take_turns():
     assert {name: len(v) for name, v in found.items()} == {"a": 4, "b": 4, "c": 4}
     turns = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
     assert turns[-12:] == list("abcbcacababc")
+
+
+def test_a_call_that_is_behind_need_not_be_steady():
+    noise = [1e-3 * (1 + 0.02 * n) for n in range(100)]
+    found = sampling.sample(nothing, Timer(*noise), best=0.9e-3)
+    assert (found.samples, found.stopped) == (sampling.FEW, "behind")
+    assert sampling.sample(nothing, Timer(*noise), best=0.99e-3).stopped == "budget"
+
+
+def test_samples_of_a_calm_core_count_before_others():
+    """Each of the first three samples has another program beside it, and is a tenth slower."""
+    calm = iter([False, False, False, True] + [True] * 99)
+    found = sampling.sample(nothing, Timer(1.1e-3, 1.1e-3, 1.1e-3, 1e-3), calm=lambda: next(calm))
+    assert (found.calm, found.stopped, found.samples) == (True, "steady", sampling.LEAST)
+    assert found.median == pytest.approx(1e-3)
+    found = sampling.sample(nothing, Timer(1.1e-3), calm=lambda: False, seconds=0.0)
+    assert found.calm is False
+    assert found.p5 == pytest.approx(1.1e-3)
+    assert sampling.sample(nothing, Timer(1e-3)).calm is None
