@@ -77,7 +77,7 @@ class Device:
             self._yard = peak.dot(level) or peak.fma(level) or ()
             if self._yard:
                 self._yard.call()
-        return min(WallClock().time(self._yard.call, 1) for _ in range(3)) * 1e6 if self._yard else None
+        return min(WallClock().time(self._yard.call, 1) for _ in range(2)) * 1e6 if self._yard else None
 
     def settle(self) -> None:
         """Before a block of calls: let the threads of others stop spinning."""
