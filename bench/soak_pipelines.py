@@ -1,7 +1,10 @@
 """Random pipelines against the reference, for as long as one likes: python -m tilework.bench.soak_pipelines --count 10000
 
-The pipelines and the ways to run them are tests/executors/random_pipelines.py. Exits with 1 where a byte differs, and
-prints a script that makes the case again, cut down to the first value that differs.
+The pipelines and the ways to run them are tests/executors/random_pipelines.py. Most share what has to be compiled: kinds
+of steps, their order behind a product and widths come from a pool of some hundred, structure, sizes and numbers don't.
+One in `--fresh` draws everything anew, one in `--wide` also from all types, ranks and functions; each of those compiles
+for seconds. Exits with 1 where a byte differs, and prints a script that makes the case again, cut down to the first value
+that differs.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # before Numba is imported: thr
 from ..kernels import forge
 
 GENERATOR = Path(__file__).resolve().parents[1] / "tests" / "executors" / "random_pipelines.py"
-WIDE = 50  # one pipeline of so many takes all types, ranks and functions, most of which have to be compiled
+FRESH, WIDE = 100, 400  # one pipeline of so many
 
 
 def generator() -> Any:
@@ -44,6 +47,8 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--variants", type=int, default=4, help="of the 36 combinations of tiles, threads, fuse, chain")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--pool", type=int, default=0, help="number of the pool")
+    parser.add_argument("--fresh", type=int, default=FRESH, help="one of so many is of no pool; 0: none, 1: all")
     parser.add_argument("--wide", type=int, default=WIDE, help="one of so many is of all types; 0: none")
     options = parser.parse_args(given)
     pipelines = generator()
@@ -53,12 +58,14 @@ def main(given: list[str] | None = None) -> int:
     with progress(len(seeds)) as advance:
         for seed in seeds:
             wide = bool(options.wide) and seed % options.wide == options.wide - 1
-            case = pipelines.make(seed, wide=wide)
+            fresh = wide or (bool(options.fresh) and seed % options.fresh == options.fresh - 1)
+            made = {"wide": wide, "pool": None if fresh else options.pool}
+            case = pipelines.make(seed, **made)
             found = pipelines.compare(case, pipelines.chosen(seed, options.variants))
             for variant, text in found:
-                print(f"seed {seed}{' wide' if wide else ''}, {variant}: {text}", flush=True)
+                print(f"seed {seed} {made}, {variant}: {text}", flush=True)
             if found:
-                show_script(pipelines, case, wide, found[0][0])
+                show_script(pipelines, case, made, found[0][0])
             done, steps, wrong = done + 1, steps + len(case.pipe.steps), wrong + bool(found)
             advance(f"{wrong} differ, {forge.Counts.compiled} entries compiled")
             if time.monotonic() - start > options.seconds:
@@ -72,7 +79,7 @@ def main(given: list[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def show_script(pipelines: Any, case: Any, wide: bool, which: Any) -> None:
+def show_script(pipelines: Any, case: Any, made: dict[str, Any], which: Any) -> None:
     """Print a script that makes the failure again, of as few steps as it takes."""
     name = pipelines.shrunk(case, which)
     small = case if name is None else pipelines.part(case, name)
@@ -80,7 +87,7 @@ def show_script(pipelines: Any, case: Any, wide: bool, which: Any) -> None:
     print(
         f"--- {len(small.pipe.steps)} of {len(case.pipe.steps)} steps\n{small.pipe!r}\n---\n"
         f"from tilework.bench.soak_pipelines import generator\npipelines = generator()\n"
-        f"case = pipelines.make({case.seed}, wide={wide})\n{take}"
+        f"case = pipelines.make({case.seed}, **{made})\n{take}"
         f"print(pipelines.compare(case, {[] if which == 'single thread' else [which]}))\n---",
         flush=True,
     )

@@ -42,8 +42,8 @@ def traced(*args: Any) -> Traced | None:
     return None
 
 
-def _is_array(*args: Any) -> bool:
-    return any(isinstance(a, np.ndarray) for a in args)
+def _is_array(a: Any, b: Any, c: Any) -> bool:
+    return isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray)
 
 
 def select(condition: Any, yes: Any, no: Any) -> Any:

@@ -89,7 +89,8 @@ def _cells(fn: FunctionType) -> Iterator[tuple[str, Any]]:
             continue
 
 
-_parsed: dict[tuple[str, int], tuple[ast.Module, CodeType]] = {}
+# Of a file's text: its definitions and lambdas, and all code in it.
+_parsed: dict[tuple[str, int], tuple[list[ast.FunctionDef | ast.Lambda], list[CodeType]]] = {}
 
 
 def _candidates(code: CodeType, text: str) -> tuple[list[ast.FunctionDef | ast.Lambda], list[CodeType]]:
@@ -100,12 +101,14 @@ def _candidates(code: CodeType, text: str) -> tuple[list[ast.FunctionDef | ast.L
             _parsed.clear()
         try:
             module = ast.parse(text)
-            _parsed[key] = module, compile(module, code.co_filename, "exec", dont_inherit=True)
+            compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             raise CaptureError(f"{code.co_name} ({code.co_filename}): the source does not parse: {error}") from None
-    module, compiled = _parsed[key]
+        nodes = [node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
+        _parsed[key] = nodes, list(_codes(compiled))
+    nodes, known = _parsed[key]
     found: list[ast.FunctionDef | ast.Lambda] = []
-    for node in ast.walk(module):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             if first == code.co_firstlineno:
@@ -113,7 +116,7 @@ def _candidates(code: CodeType, text: str) -> tuple[list[ast.FunctionDef | ast.L
         elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
             found.append(node)
     found.sort(key=lambda node: node.col_offset)
-    codes = [c for c in _codes(compiled) if (c.co_name, c.co_firstlineno) == (code.co_name, code.co_firstlineno)]
+    codes = [c for c in known if (c.co_name, c.co_firstlineno) == (code.co_name, code.co_firstlineno)]
     return found, codes
 
 

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 def map_elements(fn: Callable[..., Any], operands: Sequence[ArrayLike], dtype: DTypeLike) -> NDArray:
     """Call a function on every element: out[i] = converted(fn(operands[0][i], operands[1][i], ..)).
 
+    A function's result depends on nothing but its arguments, so it is called once for those that repeat to the bit.
+
     fn        over numbers, in float32 and int32 arithmetic: `Captured.interpreted` of a user's function
     operands  arrays, broadcast against each other
     dtype     of the result: float32, bool or an integer type (see `converted`)
@@ -19,9 +21,15 @@ def map_elements(fn: Callable[..., Any], operands: Sequence[ArrayLike], dtype: D
     arrays = np.broadcast_arrays(*operands)
     shape = arrays[0].shape if arrays else ()
     out = np.empty(shape, dtype)
+    flat = out.reshape(-1)
+    columns = [np.ascontiguousarray(x).reshape(-1) for x in arrays]
+    known: dict[bytes, Any] = {}
     with np.errstate(all="ignore"):
-        for at in np.ndindex(shape):
-            out[at] = converted(fn(*(x[at] for x in arrays)), out.dtype)
+        for n, arguments in enumerate(zip(*columns, strict=True)):
+            key = b"".join(x.tobytes() for x in arguments)
+            if key not in known:
+                known[key] = converted(fn(*arguments), out.dtype)
+            flat[n] = known[key]
     return out
 
 

@@ -2,11 +2,17 @@
 
 `make(seed)` builds a pipeline, inputs for it and nothing else; the same seed gives the same pipeline. `compare(case)`
 runs it on the reference and on a choice of executors, twice each because of states, and lists what differs.
+
+Most of the time goes into compiling: every new chain of steps behind a product is new code. `pool` bounds that: which
+kinds of steps may follow each other, with which types, kinds of parameters and widths, is then drawn from a generator
+seeded by the pool and the steps before, and so comes from a finite set that thousands of pipelines share. Structure,
+sizes and all numbers stay random.
 """
 
 import contextlib
 import itertools
 import math
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -100,6 +106,10 @@ STEPS = {
 }
 
 
+# Of a pool: kinds of steps after each chain, of products after each type, and steps of a chain.
+BRANCHES, PRODUCTS, LONGEST = 2, 4, 4
+
+
 # Making one ----------------------------------------------------------------------------------------------------------
 
 
@@ -114,13 +124,16 @@ class Case:
 
 
 class _Maker:
-    def __init__(self, seed, depth=20, wide=False):
-        self.rng = np.random.default_rng(seed)
-        rng = self.rng
+    def __init__(self, seed, depth=20, wide=False, pool=None):
+        self.values = np.random.default_rng(seed)  # structure, sizes and numbers
+        self.rng = rng = self.values  # what decides on code; of the pool while a step is made
+        self.of_pool = pool
+        self.words = {}  # value -> the steps before it, back to the last product
+        self.held = []  # values that end a chain
         self.wide = wide  # more types, ranks and functions, each of which is compiled
         self.pipe = tw.Pipeline(f"random_{seed}")
         self.lead = self.pick((("B",), (2,), ("B", "C"), (2, "B"))) if wide else ("B",)
-        if self.chance(0.5 if wide else 0.85):
+        if self.chance(0.5 if wide else 0.85 if pool is None else 0.97):
             self.lead = ()
         self.rows = "M" if rng.random() < 0.8 else int(rng.choice(ROWS))
         self.specials = rng.random() < 0.05
@@ -154,20 +167,20 @@ class _Maker:
 
     def constant(self, dtype, shape):
         if dtype == "f32":
-            return self.rng.normal(0, 1, shape).astype(np.float32)
+            return self.values.normal(0, 1, shape).astype(np.float32)
         low, high = INFO[dtype]
         if dtype == "s32":
             low, high = -5000, 5000
-        return self.rng.integers(low, high + 1, shape).astype(NUMPY[dtype])
+        return self.values.integers(low, high + 1, shape).astype(NUMPY[dtype])
 
     def zero_point(self, dtype):
         low, high = INFO[dtype]
         if dtype == "s32":
             low, high = -1000, 1000
-        return int(self.rng.integers(low, high + 1)) if self.chance(0.7) else 0
+        return int(self.values.integers(low, high + 1)) if self.chance(0.7) else 0
 
     def real(self, shape, low=1e-4, high=1e-1):
-        return np.exp(self.rng.uniform(math.log(low), math.log(high), shape)).astype(np.float32)
+        return np.exp(self.values.uniform(math.log(low), math.log(high), shape)).astype(np.float32)
 
     def parameter(self, dtype, value, how, make):
         """A parameter: one constant, one for each column, or known only at run time."""
@@ -189,7 +202,7 @@ class _Maker:
         """Another value that adds to this one, of its type."""
         same = [v for v in self.pool if v.dtype == value.dtype and v.shape == value.shape and v is not value]
         if same and self.chance(0.8):
-            return self.pick(same)
+            return same[int(self.values.integers(len(same)))]
         return None
 
     def gemm(self, x):
@@ -204,7 +217,7 @@ class _Maker:
         if x.dtype == "s16":
             if x.quant is not None and x.quant.zero_point.any():
                 return None  # products of s16 have no zero points
-            b = self.rng.integers(-8, 8, (k, n)).astype(np.int16)
+            b = self.values.integers(-8, 8, (k, n)).astype(np.int16)
             return tw.ops.gemm(x, b) if k <= 16 else None
         b_dtype = self.pick(("u8", "s8"))
         zero_points = {}
@@ -228,7 +241,7 @@ class _Maker:
         bounds = {}
         if self.chance(0.3):
             low, high = INFO[dtype]
-            lo, hi = sorted(self.rng.integers(low, high + 1, 2).tolist())
+            lo, hi = sorted(self.values.integers(low, high + 1, 2).tolist())
             bounds = {"lo": int(lo), "hi": int(hi)}
         zero_point = self.zero_point(dtype)
         if self.wide and self.chance(0.25):
@@ -329,8 +342,7 @@ class _Maker:
         while made < self.depth and tries < 10 * self.depth:
             tries += 1
             x = self.pool[-1] if self.chance(0.65) else self.pick(self.pool)
-            options = STEPS[x.dtype.name]
-            y = getattr(self, self.pick(options))(x) if options else None
+            y = self.step(x)
             if y is None:
                 continue
             made += 1
@@ -338,9 +350,37 @@ class _Maker:
         results = [v for v in self.pool if v.kind == "result"]
         last = results[-1:] or self.pool[-1:]
         more = [v for v in self.pool if v is not last[0] and self.chance(0.1)]
-        for n, value in enumerate([*more, *last]):
+        held = [v for v in self.held if v is not last[0] and v not in more]
+        for n, value in enumerate([*more, *held, *last]):
             self.pipe.output(f"y{n}", value)
         return self
+
+    def step(self, x):
+        """A step that takes x: its result, or None where what was drawn doesn't apply."""
+        options = STEPS[x.dtype.name]
+        if not options:
+            return None
+        if self.of_pool is None:
+            return getattr(self, self.pick(options))(x)
+        before = self.words.get(x, (x.dtype.name,))
+        word = (*before, int(self.values.integers(BRANCHES)))
+        self.rng = self.drawn(word)
+        op = self.pick(options)
+        if op == "gemm":
+            word = (f"gemm {x.dtype.name}", int(self.values.integers(PRODUCTS)))
+            self.rng = self.drawn(word)
+        y = getattr(self, op)(x)
+        self.rng = self.values
+        if y is not None and y.kind == "result":
+            self.words[y] = word
+            if len(word) > LONGEST:
+                self.held.append(y)  # an output ends a chain
+                self.words[y] = (y.dtype.name,)
+        return y
+
+    def drawn(self, word):
+        """The generator of what follows these steps, the same for all pipelines of the pool."""
+        return np.random.default_rng([self.of_pool, zlib.crc32(repr(word).encode())])
 
     def arrays(self, env):
         found = {}
@@ -361,9 +401,9 @@ class _Maker:
         return found
 
 
-def make(seed, depth=20, wide=False):
-    """A case: the same seed gives the same. Sizes that are known only at run time differ between its two runs."""
-    maker = _Maker(seed, depth, wide).build()
+def make(seed, depth=20, wide=False, pool=None):
+    """A case: the same arguments give the same. Sizes that are known only at run time differ between its two runs."""
+    maker = _Maker(seed, depth, wide, pool).build()
     envs = []
     for n in range(2):
         if n and maker.states:
