@@ -96,9 +96,7 @@ def sweep(
         found = words.kernel_of(kernel)
         result = api.sweep(found, [words.shape_of(s) for s in shapes], **more)
     words.give(result, json_file, html, md, csv, pictures, heat, top)
-    if any(s.interrupted for s in result.sweeps):
-        raise typer.Exit(130)
-    raise typer.Exit(1 if any(s.count("wrong") for s in result.sweeps) else 0)
+    raise typer.Exit(_status(result))
 
 
 def peak(
@@ -134,9 +132,10 @@ def run(
     """Run sweeps that a file describes: {"sweeps": [{"kernel": .., "shapes": [..], "tiles": {..}, ..}, ..]}."""
     from . import words
 
-    result = words.run_spec(spec)
+    keep = None if json_file in (None, "-") else lambda found: found.to_json(json_file)
+    result = words.run_spec(spec, keep)
     words.give(result, json_file, html, md, csv, pictures, heat, top)
-    raise typer.Exit(130 if any(s.interrupted for s in result.sweeps) else 0)
+    raise typer.Exit(_status(result))
 
 
 def show(
@@ -176,6 +175,13 @@ def compare(
         show_comparison(found)
     sys.stdout.flush()
     raise typer.Exit(1 if found.failed else 0)
+
+
+def _status(result: Any) -> int:
+    """130 after Ctrl-C, as a shell has it; 1 if a tile gave a wrong result."""
+    if any(s.interrupted for s in result.sweeps):
+        return 130
+    return 1 if any(s.count("wrong") for s in result.sweeps) else 0
 
 
 COMMANDS: dict[str, Any] = {"sweep": sweep, "peak": peak, "run": run, "show": show, "compare": compare}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import ops
 from ...kernels.linear import CodeFormat, Linear
+from ...kernels.reference import linear as reference
 from ...kernels.reference.gemm import bf16_bound, gemm_f32
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
@@ -113,7 +114,20 @@ def linear(kernel: str, shape: Any, seed: int = 0, scheme: Any = None) -> Proble
             f"so no step decodes them inside; kernel linear_int8, linear_f32 or linear_bf16 may"
         )
     label = f"{M}x{K}x{N}" + (f" {getattr(_scheme(scheme), 'name', scheme)}" if scheme is not None else "")
-    return Problem(step.kernel.name, label, pipe, {"x": x}, step.name, 2.0 * M * K * N)
+    problem = Problem(step.kernel.name, label, pipe, {"x": x}, step.name, 2.0 * M * K * N)
+    if compute == "bf16":
+        _judge_rounded(problem, step, x)
+    return problem
+
+
+def _judge_rounded(problem: Problem, step: Any, x: Array) -> None:
+    """A native product of bfloat16 is held to its bound around the exact product of the rounded operands."""
+    data = {slot: value.data for slot, value in step.inputs.items() if slot != "x"}
+    w = reference.decode(data.pop("codes"), step.kernel.format, step.kernel.K, *data.values())
+    rounded = [reference.to_bf16(part).astype(np.float64) for part in (x, w)]
+    problem.expected = lambda: {"y": (rounded[0] @ rounded[1].T).astype(np.float32)}
+    problem.allowed = {"y": reference.linear_bf16_bound(x, w)}
+    problem.judge = "exact arithmetic on rounded operands, within the bound of bf16 products"
 
 
 def _scheme(given: Any) -> Any:

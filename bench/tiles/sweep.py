@@ -24,6 +24,7 @@ COLD_SAMPLES = 5
 SHORT = 1.0  # seconds: points that took less than this together are timed again; one slow second would be all of it
 PASSES = 3  # over such points
 MOST_PASSES = 1000  # over those that were never timed while the core was our own
+AHEAD = 0.5  # of the budget: what compiling beforehand may take; the rest is compiled when it is its turn
 PATIENCE = 10.0  # seconds for all of that
 # of a point, in the store
 REMEMBERED = ("status", "why", "p5_us", "median_us", "samples", "spread", "stopped", "yard_us", "calm")
@@ -99,6 +100,7 @@ class Sweeper:
         self.end = begun + self.options.budget
         self.compiled, self.kept = self.device.compiled(), self.device.kept()
         own = self.device.plan(self.problem)
+        first = time.perf_counter() - begun
         self.tunable = find(own, self.step)
         isa = self.device.isa
         space = Space.make(self.tunable, isa, self.options.tiles, self.stages)
@@ -115,6 +117,8 @@ class Sweeper:
         ]
         self.stored = self._stored() if self.options.resume else {}
         self._count()
+        if self.sweep.compiled:
+            self.sweep.compile_s += first
         helpers = self._helpers(space)
         self.watch.begin(self.sweep, len(space.candidates))
         try:
@@ -195,7 +199,7 @@ class Sweeper:
         return ahead.Helpers([partial(self._plan, tile) for tile in tiles])
 
     def _plan(self, tile: Tile) -> None:
-        if time.perf_counter() < self.end:
+        if time.perf_counter() < self.end - (1 - AHEAD) * self.options.budget:
             self.device.plan(self.problem, self.step, tile)
 
     def _compile(self, helpers: ahead.Helpers | None) -> None:
@@ -219,7 +223,7 @@ class Sweeper:
             return point
         stored = self.stored.get(key(c.tile))
         if stored is not None and (
-            stored["status"] != OK or _enough(stored.get("samples", 0), stored.get("stopped"), least)
+            stored["status"] == DROPPED or _enough(stored.get("samples", 0), stored.get("stopped"), least)
         ):
             self._take(point, stored)
         else:
@@ -312,7 +316,8 @@ class Sweeper:
         mine = self.tunable.key.facts()
         found = {}
         for line in tuning.lines(self.device.machine, tuning.POINT):
-            if all(line.get(k) == v for k, v in mine.items()) and line.get("where") == self.where:
+            known = line.get("status") in (OK, DROPPED)  # what was wrong is looked at again
+            if known and all(line.get(k) == v for k, v in mine.items()) and line.get("where") == self.where:
                 found[key(line["tile"])] = line
         return found
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,11 @@ def from_script(text: str) -> Any:
     return scope[name]
 
 
-def run_spec(path: str) -> Result:
-    """Run the sweeps of a file. Raises FileFormatError for what is no such file, naming the entry."""
+def run_spec(path: str, done: Callable[[Result], None] | None = None) -> Result:
+    """Run the sweeps of a file; `done` gets the result so far after each.
+
+    Raises FileFormatError for what is no such file, and ArgumentError for an entry that cannot be swept, naming it.
+    """
     from .progress import Bar
 
     try:
@@ -152,13 +155,18 @@ def run_spec(path: str) -> Result:
             raise FileFormatError(
                 f"{path}, sweep {n}: {', '.join(sorted(unknown))} unknown; there is {', '.join(SPEC_FIELDS)}"
             )
-        made = _run_entry(dict(entry), Bar())
+        try:
+            made = _run_entry(dict(entry), Bar())
+        except (ArgumentError, TypeError) as error:
+            raise ArgumentError(f"{path}, sweep {n}: {error}") from error
         if result is None:
             result = made
         else:
             result.sweeps += made.sweeps
             result.ceilings |= made.ceilings
             result.machine["load_after"] = made.machine["load_after"]
+        if done is not None:
+            done(result)
         if any(s.interrupted for s in made.sweeps):
             break
     assert result is not None
