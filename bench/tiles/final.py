@@ -19,7 +19,6 @@ BLOCK = 0.004  # seconds of a block
 WARM = 0.004  # seconds of calls before anything counts
 WORTH = 0.005  # a gain that is smaller is not worth another tile
 REPEATS = 3  # a block's figure is the fastest of so many parts of it
-LONG_REPEATS = 2  # of calls that are longer than such a part
 
 Array = np.ndarray[Any, Any]
 
@@ -47,12 +46,9 @@ def rounds(
         for name in names[shift:] + names[:shift]:
             if settle is not None:
                 settle()
-            repeats = REPEATS
-            if many[name] > 1:
+            if many[name] > 1:  # of a long call, the first repetition brings its own data into the caches
                 timer.time(calls[name], many[name] // 2)
-            else:  # of a long call, the first repetition brings its own data into the caches
-                repeats = LONG_REPEATS
-            figures[name].append(min(timer.time(calls[name], many[name]) / many[name] for _ in range(repeats)))
+            figures[name].append(min(timer.time(calls[name], many[name]) / many[name] for _ in range(REPEATS)))
     return {name: np.array(found) for name, found in figures.items()}
 
 
