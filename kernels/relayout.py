@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from .elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementw
 from .indexing import Index
 from .lookup import Lookup
 from .map import Map
+from .moving.resize import Resize
 from .quantize import Dequantize, Quantize
 from .requantize import Requantize
 from .window import PLACES, SPATIAL, canonical
@@ -109,11 +111,18 @@ def channels_last(layout: str) -> str:
 
 
 def permuted(kernel: Any, rank: int) -> Any:
-    """An element-wise step over an image with channels first, as it is over one with channels last; None if unknown.
+    """An element-wise step, or a resize, of an image with channels first as it is of one with channels last.
 
-    Operands that have the rank of the image are turned too (`turned`); others keep their shape and follow other axes.
+    None if unknown. Operands that have the rank of the image are turned too (`turned`); others keep their shape and
+    follow other axes.
     """
-    if type(kernel) not in _INDICES or getattr(kernel, "rank", rank) != rank:
+    if getattr(kernel, "rank", rank) != rank:
+        return None
+    if isinstance(kernel, Resize):
+        place = _places(rank)
+        size = re.sub(r"\bI(\d+)\b", lambda found: f"I{place[int(found[1])]}", str(kernel.size))
+        return replace(kernel, axis=place[kernel.axis], size=kernel.size if isinstance(kernel.size, int) else size)
+    if type(kernel) not in _INDICES:
         return None
     fields: dict[str, Any] = {name: moved(getattr(kernel, name), rank) for name in _INDICES[type(kernel)]}
     for several in _SEVERAL.get(type(kernel), ()):
@@ -122,7 +131,8 @@ def permuted(kernel: Any, rank: int) -> Any:
 
 
 def pushed(pipe: Any, kernel: Any, operands: Mapping[str, Any], name: str) -> Value | None:
-    """An element-wise step over images that were turned to channels first: run before they are, and turned itself.
+    """A step that `permuted` knows, over images that were turned to channels first: run before they are, and turned
+    itself.
 
     So neighbours on both sides meet channels last. None where an image is not so, and the step is left as it is.
     """
@@ -130,7 +140,7 @@ def pushed(pipe: Any, kernel: Any, operands: Mapping[str, Any], name: str) -> Va
     images = {
         slot: v for slot, v in operands.items() if isinstance(v, Value) and v.ndim == rank and v.kind != "constant"
     }
-    if rank not in (3, 4, 5) or type(kernel) not in _INDICES or not images:
+    if rank not in (3, 4, 5) or permuted(kernel, rank) is None or not images:
         return None
     if not all(v.producer and Relayout(str(v.dtype), rank, True).undoes(v.producer[0].kernel) for v in images.values()):
         return None
@@ -156,9 +166,14 @@ def drop_turned(pipe: Any, wanted: set[int]) -> set[str]:
             dropped.add(step.name)
 
 
+def _places(rank: int) -> dict[int, int]:
+    """Where each axis lies once channels are last."""
+    return {0: 0, 1: rank - 1, **{d: d - 1 for d in range(2, rank)}}
+
+
 def moved(index: Index, rank: int) -> Index:
     """How an operand follows the axes once channels are last."""
-    place = {0: 0, 1: rank - 1, **{d: d - 1 for d in range(2, rank)}}
+    place = _places(rank)
     found = tuple(at and (place[at[0]], at[1]) for at in index)
     if len(index) == rank:
         found = (found[0], *found[2:], found[1])

@@ -21,8 +21,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import isa
+from . import isa, lookup
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, host_arch
+from .lookup import look_up_16
 from .simd import (
     F32,
     I8,
@@ -196,6 +197,7 @@ def finish_entry(finish: Finish) -> Callable[..., Any]:
     lanes, item = isa.LEVELS[finish.level].lanes, finish.item
     has_residual, has_table = bool(finish.residual), finish.table
     residual_item = item_size(finish.residual)
+    permutes = has_table and lanes == 16 and lookup.permutes(isa.LEVELS[finish.level])
 
     def entry(bases, block, ranges):
         acc, pitch, n0, width = ranges[0], ranges[1], ranges[4], ranges[5] - ranges[4]
@@ -218,7 +220,9 @@ def finish_entry(finish: Finish) -> Callable[..., Any]:
                     copy_bytes(beside + _ROW_BYTES + n * residual_item, second + n * block[29], residual_item)
                 second = beside + _ROW_BYTES
             row(acc, target, second, columns, block[50], constants, vectors)
-            if has_table:
+            if permutes and block[33] == 1:
+                look_up_16(16 * vectors, target, target, table)
+            elif has_table:
                 for n in range(width):
                     put_u8(target, n, get_u8(table, get_u8(target, n) * block[33]))
             if not in_place:

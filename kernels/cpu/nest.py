@@ -38,6 +38,8 @@ class Element:
     doubt     (operand names, expression): where it holds for any element the tile returns status 1
     tables    further operands, which follow those: arrays that the result indexes by itself
     prelude   text of a module part that the expressions need, beside the names of scalar.py
+    groups    (count, function of the prelude): takes whole groups of so many elements that follow each other, as
+              function(length, address of the output, address of the first operand, *tables)
     """
 
     rank: int
@@ -47,6 +49,7 @@ class Element:
     doubt: Sequence[tuple[tuple[str, ...], str]] = ()
     tables: Sequence[str] = ()
     prelude: str = ""
+    groups: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,10 @@ class _Nest:
         """Whether the fast loop serves, and how long it is."""
         last, out = self.axes[-1], self.out
         units = [f"{name}.strides[{len(self.index[name]) - 1}] == {name}.itemsize" for name in self.rows]
-        self.emit(f"unit = compiled_here() and (({' and '.join(units)}) or {last}1 - {last}0 == 1)")
+        alone = f"{last}1 - {last}0 == 1"
+        if self.element.groups is not None:
+            units += [f"{name}.strides[0] == {name}.itemsize" for name in self.element.tables]
+        self.emit(f"unit = compiled_here() and (({' and '.join(units)}) or {alone})")
         self.emit(f"length = {last}1 - {last}0")
         if not merged:
             return
@@ -235,11 +241,16 @@ class _Nest:
         return [far[0], *(name for name in self.names if name != far[0])]
 
     def _grouped(self, length: str) -> str:
-        assert self.wide is not None
-        return f"{length} // {self.wide.count} * {self.wide.count}"
+        count = self.element.groups[0] if self.element.groups else self.wide.count if self.wide else 1
+        return f"{length} // {count} * {count}"
 
     def _whole_groups(self) -> str:
         """The line that takes as many whole groups of a row as there are."""
+        if self.element.groups is not None:
+            tables = [f"start_of({name})" for name in self.element.tables]
+            return (
+                f"{self.element.groups[1]}({', '.join(['length', f'{self.out}_at', f'{self.names[0]}_at', *tables])})"
+            )
         given = [self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())]
         return f"vector(length, {', '.join(given)})" if self._order() else ""
 

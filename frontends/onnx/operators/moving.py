@@ -263,8 +263,15 @@ def einsum(node: Node) -> Any:
 
 @operator("Resize", "Upsample")
 def resize(node: Node) -> Any:
-    """One axis after another; axes whose size does not change are left alone."""
-    x = node.value(0)
+    """One axis after another; axes whose size does not change are left alone. Codes are taken as they are where elements
+    are only moved."""
+    moves = node.attr("mode", "nearest") == "nearest" and (
+        node.attr("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
+    )
+    return moved(node, lambda v: _resized(node, v)) if moves else _resized(node, node.value(0))
+
+
+def _resized(node: Node, x: Value) -> Value:
     if node.op == "Upsample" or node.version < 11:
         scales = node.known(1) if node.has(1) else node.attr("scales")
         sizes, region = None, None

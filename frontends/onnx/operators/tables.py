@@ -50,7 +50,7 @@ def _flat(zero_point: Any) -> Any:
 def apply(node: Node, translate: Callable[[Node], Any]) -> Any:
     """The node as a table, where its operands allow; else its steps."""
     scope = node.scope
-    operands = [node.operand(n) for n in range(len(node))]
+    operands = [scope.settle(node.operand(n)) for n in range(len(node))]
     tables = [as_table(scope, x) for x in operands]
     roots = {id(t.codes) for t in tables if t is not None}
     scalars = all(

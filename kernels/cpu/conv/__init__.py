@@ -3,3 +3,4 @@
 from . import expand as expand
 from . import plain as plain
 from . import steps as steps
+from . import transposed as transposed

@@ -32,7 +32,7 @@ from ..gemm_tiles import given_tile
 from ..real_epilogue import After
 from ..real_finish import RealFinish
 from ..user_finish import UserFinish, user_finish
-from . import plan
+from . import phases, plan
 from .steps import FoldGroups, PanelConv
 from .weights import ArrangeWeights, Segments, arrange, segments
 
@@ -61,6 +61,8 @@ def takes(kernel: Any, operands: Mapping[str, Any]) -> str | None:
     base = kernel.base if isinstance(kernel, Chain) else kernel
     if not all(isinstance(n, int) and n > 0 for n in operands["w"].shape):
         return "its weights have sizes that are known only at run time, or none at all"
+    if phases.serves(base, operands) is None:
+        return "its phases are convolutions of their own"
     if base.x_dtype == "s16" and _constant(operands["w"]) is None:
         return "s16 weights are known only at run time"
     return gather(kernel, operands)[2]
@@ -88,11 +90,11 @@ def expand(
     x = turned(pipe, operands["x"], last=True) if base.x_layout[1] == "C" else operands["x"]
     last = channels_last(base.x_layout)
     conv = replace(base, x_layout=last, y_layout=last)
-    out = _panels(pipe, conv, epilogue, {**operands, "x": x}, levels.select(level_name), tile, first)
+    out = panels(pipe, conv, epilogue, {**operands, "x": x}, levels.select(level_name), tile, first)
     return turned(pipe, out, last=False) if first else out
 
 
-def _panels(
+def panels(
     pipe: Any,
     conv: Conv,
     epilogue: Any,

@@ -20,8 +20,13 @@ def build(kernel: Resize) -> Native:
     place = names[axis]
     scale = f"{kernel.scale!r}" if kernel.scale else f"y.shape[{axis}] / x.shape[{axis}]"
     lines = [f"scale = {scale}", f"before = x.shape[{axis}]", f"after = y.shape[{axis}]"]
-    lines += loops(names[: axis + 1])
-    pad = "    " * (axis + 1)
+    lines += loops(names[:axis])
+    repeats = _repeats(kernel)
+    if repeats:
+        lines += _repeated(names, repeats)
+    pad = "    " * axis
+    lines.append(f"{pad}for {place} in range({place}0, {place}1):")
+    pad += "    "
     rule = COORDINATES.index(kernel.coordinates)
     lines.append(f"{pad}at = position({place}, {rule}, scale, before, after, {kernel.start!r}, {kernel.end!r})")
     after = names[axis + 1 :]
@@ -56,6 +61,30 @@ def build(kernel: Resize) -> Native:
     home = __package__.rsplit(".", 2)[0]
     header = f"from {home}.resampling import nearest, position\nfrom {__package__}.resample import blend0, blend1\n"
     return Native(header + text.source)
+
+
+def _repeats(kernel: Resize) -> int:
+    """How often each element of the last axis follows itself, where that is all that a resize does; else 0."""
+    times = int(kernel.scale)
+    last = kernel.rank > 1 and kernel.axis == kernel.rank - 1
+    whole = kernel.mode == "nearest" and last and times == kernel.scale and 2 <= times <= 8
+    centred = kernel.coordinates in ("half_pixel", "half_pixel_symmetric") and kernel.rounding.startswith("round")
+    floored = kernel.coordinates in ("asymmetric", "tf_half_pixel_for_nn") and kernel.rounding == "floor"
+    return times if whole and (centred or floored) else 0
+
+
+def _repeated(names: str, times: int) -> list[str]:
+    """Lines that write a row of repeated elements: stores in groups of constant length, which LLVM interleaves."""
+    k, pad = names[-1], "    " * (len(names) - 1)
+    row, axis = ", ".join(names[:-1]), len(names) - 1
+    return [
+        f"{pad}if y.shape[{axis}] == {times} * x.shape[{axis}] and {k}0 % {times} == 0 == {k}1 % {times}:",
+        f"{pad}    source, target = x[{row}, {k}0 // {times} : {k}1 // {times}], y[{row}, {k}0:{k}1]",
+        f"{pad}    for z in range(source.shape[0]):",
+        f"{pad}        element = source[z]",
+        *(f"{pad}        target[{times} * z + {n}] = element" for n in range(times)),
+        f"{pad}    continue",
+    ]
 
 
 @njit(nogil=True, error_model="numpy")
