@@ -52,6 +52,7 @@ class Scope:
         self.lookups: dict[int, tuple[Value, Array, Value]] = {} if outer is None else outer.lookups
         self._constants: dict[int, tuple[Array, Value]] = {} if outer is None else outer._constants
         self._materialized: dict[int, tuple[Coded | Tabled, Value]] = {} if outer is None else outer._materialized
+        self._settled: dict[int, tuple[Coded, Array]] = {} if outer is None else outer._settled
         if self.depth > DEEPEST:
             raise FileFormatError(f"{model.name}: graphs are nested more than {DEEPEST} deep")
 
@@ -74,7 +75,11 @@ class Scope:
         if isinstance(operand, Coded) and all(
             x is None or isinstance(x, np.ndarray) for x in (operand.codes, operand.scale, operand.zero_point)
         ):
-            return self.evaluate(lambda scope: scope.value(operand), [])
+            kept = self._settled.get(id(operand))
+            if kept is None:
+                kept = operand, self.evaluate(lambda scope: dequantize(scope, operand), [])
+                self._settled[id(operand)] = kept
+            return kept[1]
         return operand
 
     @staticmethod
@@ -86,6 +91,7 @@ class Scope:
         """An operand as a pipeline value."""
         if isinstance(operand, Value):
             return operand
+        operand = self.settle(operand)
         if isinstance(operand, (Coded, Tabled)):
             return self._materialize(operand)
         if isinstance(operand, Sizes):
@@ -293,6 +299,7 @@ class Scope:
         if inner.depth > DEEPEST:
             raise FileFormatError(f"{node.label}: functions are nested more than {DEEPEST} deep")
         inner.lookups, inner._constants, inner._materialized = self.lookups, self._constants, self._materialized
+        inner._settled = self._settled
         inner.attributes = {
             **defaults,
             **{a.name: self.attribute(a, node.label) for a in function.attribute_proto},

@@ -103,8 +103,8 @@ class _Nest:
             self._prepare(merged)
             for d, axis in enumerate(axes[:-1]):
                 end = f"{axis}1"
-                if d in merged:  # the innermost loop covers it
-                    end = f"({axis}0 + 1 if merged else {axis}1)"
+                if d in merged:  # the innermost loop may cover it
+                    end = f"({axis}0 + 1 if run <= {d} else {axis}1)"
                 self.begin(f"for {axis} in range({axis}0, {end}):")
             self._load(self.fixed, "")
             self.begin("if unit:")
@@ -174,19 +174,27 @@ class _Nest:
         self.emit(f"length = {last}1 - {last}0")
         if not merged:
             return
-        tests = []
-        for d in (*merged[1:], self.inner):
-            tests.append(f"{self.axes[d]}0 == 0 and {self.axes[d]}1 == {out}.shape[{d}]")
-        for name in self.rows:
-            for n, at in enumerate(self.index[name][:-1]):
-                if at is not None and at[0] in merged:
-                    tests.append(f"{name}.strides[{n}] == {name}.strides[{n + 1}] * {name}.shape[{n + 1}]")
-        first = self.axes[merged[0]]
-        self.emit(f"merged = {' and '.join(['unit', f'{last}1 - {last}0 > 1', *tests])}")
-        self.begin("if merged:")
-        lengths = [f"({first}1 - {first}0)", *(f"{out}.shape[{d}]" for d in (*merged[1:], self.inner))]
-        self.emit(f"length = {' * '.join(lengths)}")
-        self.end()
+        self.emit(f"run = {self.inner}")  # the axis that a run of memory begins along
+        self.begin(f"if unit and {last}1 - {last}0 > 1:")
+        for d in reversed(merged):
+            self.begin(f"if {' and '.join(self._continues(d + 1))}:")
+            self.emit(f"run = {d}")
+            lengths = [
+                f"({self.axes[d]}1 - {self.axes[d]}0)",
+                *(f"{out}.shape[{n}]" for n in range(d + 1, self.inner + 1)),
+            ]
+            self.emit(f"length = {' * '.join(lengths)}")
+        for _ in range(len(merged) + 1):
+            self.end()
+
+    def _continues(self, axis: int) -> list[str]:
+        """Conditions under which an axis is covered whole, and in one run of memory for each index of the one before."""
+        name = self.axes[axis]
+        tests = [f"{name}0 == 0", f"{name}1 == {self.out}.shape[{axis}]"]
+        for row in self.rows:
+            n = self.index[row].index((axis, 1))
+            tests.append(f"{row}.strides[{n - 1}] == {row}.strides[{n}] * {row}.shape[{n}]")
+        return tests
 
     def _place(self, name: str, innermost: str) -> str:
         parts = []
