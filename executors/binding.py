@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -239,7 +240,7 @@ class Binder:
             ranges[:, 0::2], ranges[:, 1::2] = whole[:, 0::2].min(axis=0), whole[:, 1::2].max(axis=0)
             ranges[:, 2 * at : 2 * at + 2] = cuts[step.name]
             row_of = item.stages[0].rows[0]
-            rows.append(Row(row_of.address, row_of.block, ranges, step.name, item.cost / tiles, row_of.keep))
+            rows.append(dataclasses.replace(row_of, ranges=ranges, cost=item.cost / tiles))
             item.cuts[0] = Cut(ranges, (tiles,), item.cuts[0].cost)
             item.stages = []
             laid.append(item)
@@ -384,7 +385,10 @@ class Binder:
         laid.operations += more
         if how.ranges.shape[0]:
             tiles = len(how.ranges)
-            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled)
+            lengths = [0, *itertools.accumulate([*map(len, words[:leading]), len(params), *map(len, words[leading:])])]
+            begins = [*lengths[:leading], *lengths[leading + 1 : -1]]
+            places = tuple((n, o.ndim) for n, o in zip(begins, swept, strict=True))
+            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled, places)
             laid.stages.append(Stage(tiles, (row,)))
 
     def _tile_of(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .report import explain
 from .tuned import Tiles
 
 if TYPE_CHECKING:
+    from .export import Export
     from .tiling import TilingExecutor
 
 Array = np.ndarray[Any, Any]
@@ -276,6 +278,20 @@ class TilingPlan:
             apart = np.abs(array.astype(np.float64) - theirs[name].astype(np.float64))
             found[name] = (int((array != theirs[name]).sum()), array.size, float(apart.max(initial=0.0)))
         return found
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        name: str | None = None,
+        levels: Sequence[str] | None = None,
+        link: bool = True,
+    ) -> Export:
+        """Write the plan as machine code for C programs, without Python or Numba; see export.export."""
+        from .export import export
+
+        return export(self, folder, shapes, name=name, levels=levels, link=link)
 
     # Seeing it ---------------------------------------------------------------------------------------------------
 

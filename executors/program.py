@@ -82,7 +82,8 @@ def team() -> Any:
 class Row:
     """One entry of a stage: its code, its block, and a (tiles, 2 * axes) table of ranges.
 
-    cost  of one tile, about bytes moved
+    cost      of one tile, about bytes moved
+    operands  where in the block each operand begins, and its rank
     """
 
     address: int
@@ -91,6 +92,7 @@ class Row:
     step: str
     cost: float = np.inf
     keep: Any = field(default=None, repr=False, compare=False)
+    operands: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ fix (sizes, strides, mc, nc, kc) are words of the block at run time, so a new ba
 
 from __future__ import annotations
 
+import ctypes
 import linecache
 import logging
 import os
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from numba.core import config, serialize
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
@@ -62,6 +64,7 @@ class Entry:
     key: str
     compiled: bool
     keep: Any = field(repr=False, compare=False, default=None)
+    scope: dict[str, Any] = field(repr=False, compare=False, default_factory=dict)
 
 
 class Counts:
@@ -185,7 +188,61 @@ def _compile(source: str, scope: dict[str, Any], parallel: bool, builtin: bool) 
     if not scope:
         Counts.kept += cache.write(key, serialize.dumps(result._reduce()), source)
     # The objects in scope live as long as their entry: another one with the same id would be taken for them.
-    return Entry(address, source, key, True, (result.library, tuple(scope.values())))
+    return Entry(address, source, key, True, result.library, scope)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Addresses of functions that live inside an entry's module, which the entry writes down when it is called.
+
+    words   int64; they stay where they are, so that code may be given the address of one
+    """
+
+    words: Any
+    entry: Entry
+
+
+_tables: dict[str, Table] = {}
+
+
+def table(source: str, count: int) -> Table:
+    """The table of `count` addresses that the raw entry of `source` writes at bases[0]; made once."""
+    with _lock:
+        found = _tables.get(source)
+        if found is None:
+            made = entry(Native(source, raw=True), 0, ())
+            words = np.zeros(count, np.int64)
+            bases = np.array([words.ctypes.data], np.int64)
+            fill = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(made.address)
+            fill(bases.ctypes.data, words.ctypes.data, words.ctypes.data)
+            found = _tables[source] = Table(words, made)
+        return found
+
+
+def known() -> tuple[dict[int, Entry], list[Table]]:
+    """Every entry of this process by its address, and every table: what the words of a program may point to."""
+    with _lock:
+        return {found.address: found for found in _entries.values()}, list(_tables.values())
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]
+def llvm_ir(made: Entry) -> tuple[str, str]:
+    """The entry's module after optimisation, as LLVM's text, and the name of its native function (Numba's own ABI).
+
+    It is compiled anew: what the cache keeps is machine code.
+    """
+    module = ModuleType(f"tilework_exported_{made.key}")
+    filename = f"<tilework {made.key}>"
+    linecache.cache[filename] = (len(made.source), None, made.source.splitlines(keepends=True), filename)
+    sys.modules[module.__name__] = module
+    try:
+        module.__dict__.update(made.scope, __file__=filename)
+        exec(compile(made.source, filename, "exec"), module.__dict__)
+        result = CFunc(module.entry, (SIGNATURE.args, SIGNATURE.return_type), {}, dict(_OPTIONS))._compile_uncached()
+        result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)  # finishes the module
+        return result.library.get_llvm_str(), result.fndesc.llvm_func_name
+    finally:
+        del sys.modules[module.__name__]
 
 
 def _home(key: str) -> ModuleType:

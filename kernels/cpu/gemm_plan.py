@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
-
 from .. import forge
 from . import gemm, isa, rows, wide_rows
 from .dot import DOTS
@@ -131,15 +129,13 @@ class Family:
 @cache
 def addresses(family: Family) -> tuple[dict[str, int], Any]:
     """The address of each table of tile addresses, and what keeps them alive."""
-    made = forge.entry(forge.Native(family.source(), raw=True), 0, ())
     tables = family.tables()
-    found = np.zeros(sum(map(len, tables.values())), np.int64)
-    call_native(made.address, np.array([found.ctypes.data]), found, found)
-    places, at = {}, found.ctypes.data
+    made = forge.table(family.source(), sum(map(len, tables.values())))
+    places, at = {}, made.words.ctypes.data
     for name, tiles in tables.items():
         places[name] = at
         at += 8 * len(tiles)
-    return places, (made, found)
+    return places, made
 
 
 def call_native(address: int, bases: Any, block: Any, ranges: Any) -> int:

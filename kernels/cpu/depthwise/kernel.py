@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -20,7 +19,6 @@ from numba.extending import intrinsic
 from ... import forge
 from .. import isa
 from ..epilogue import CONSTANTS
-from ..gemm_plan import call_native
 from ..simd import F32, I8, I16, I32, I64, VOID, Emitter, function, vector
 
 # Arguments of a kernel, all int64. Addresses unless said otherwise.
@@ -256,10 +254,8 @@ def addresses(units: tuple[Unit, ...]) -> tuple[tuple[int, ...], Any]:
         "    return 0",
         "",
     ]
-    made = forge.entry(forge.Native("\n".join(text), raw=True), 0, ())
-    found = np.zeros(len(units), np.int64)
-    call_native(made.address, np.array([found.ctypes.data]), found, found)
-    return tuple(map(int, found)), made
+    made = forge.table("\n".join(text), len(units))
+    return tuple(map(int, made.words)), made
 
 
 def _caller() -> Any:

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from ... import forge
-from ..gemm_plan import call_native
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,5 @@ class Functions:
 @cache
 def addresses(functions: Functions) -> tuple[Any, Any]:
     """An int64 array of the functions' addresses, and what keeps them alive."""
-    made = forge.entry(forge.Native(functions.source(), raw=True), 0, ())
-    found = np.zeros(len(functions.functions), np.int64)
-    call_native(made.address, np.array([found.ctypes.data]), found, found)
-    return found, made
+    made = forge.table(functions.source(), len(functions.functions))
+    return made.words, made
