@@ -38,10 +38,12 @@ _MODULES = {
     "eager": "executors.eager",
     "errors": "primitives.errors",
     "factory": "kernels.factory",
+    "fitting": "executors.fitting",
     "gguf": "frontends.gguf",
     "onnx": "frontends.onnx",
     "ops": "kernels.ops",
     "schemes": "executors.schemes",
+    "torch": "frontends.torch",
 }
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
@@ -66,11 +68,13 @@ if TYPE_CHECKING:
     from .executors import debug as debug
     from .executors import eager as eager
     from .executors import executor as executor
+    from .executors import fitting as fitting
     from .executors import schemes as schemes
     from .executors.schemes import QuantizedTensor as QuantizedTensor
     from .executors.schemes import Scheme as Scheme
     from .frontends import gguf as gguf
     from .frontends import onnx as onnx
+    from .frontends import torch as torch
     from .kernels import factory as factory
     from .kernels import ops as ops
     from .primitives import (

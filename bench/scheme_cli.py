@@ -76,6 +76,9 @@ def compare(
     names: Annotated[list[str], typer.Argument(metavar="SCHEME...", help="Shipped schemes, or file.py:name.")],
     weights: Annotated[str, typer.Option("--weights", metavar="FILE", help="A .npz, .npy or .safetensors file.")],
     tensors: Tensors = None,
+    picture: Annotated[
+        str | None, typer.Option("--picture", metavar="FILE", help="Draw SQNR against bits: .png, .svg or .pdf.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Several schemes on the matrices of one file, a row each."""
@@ -84,3 +87,44 @@ def compare(
 
     result = schemes.compare(names, weights, tensors or ())
     print_json(result) if as_json else schemes.show_comparison(result)
+    if picture is not None:
+        from .pictures.schemes import draw_comparison
+
+        draw_comparison(result, picture)
+
+
+@scheme_app.command("certify")
+def certify(
+    scheme: Name,
+    against: Annotated[
+        str, typer.Option("--against", metavar="exact|ml_dtypes", help="What gives the codes.")
+    ] = "exact",
+    quick: Annotated[bool, typer.Option("--quick", help="Only inputs near thresholds, instead of all 2**32.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Every float32 input through a format of single numbers. Exits with status 1 if a code differs."""
+    from . import certificate, schemes
+    from .cli import print_json
+
+    found = certificate.certify(schemes.find(scheme), against, quick=quick)
+    print_json(found.as_dict()) if as_json else print(found)
+    raise typer.Exit(0 if found else 1)
+
+
+@scheme_app.command("passport")
+def passport(
+    scheme: Name,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="A .html or .md file.")],
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="FILE", help="Show figures on these too, beside made-up ones.")
+    ] = None,
+    tensors: Tensors = None,
+    levels: Annotated[bool, typer.Option(help="Prove every instruction set, and not only the best.")] = True,
+    as_json: Json = False,
+) -> None:
+    """One page about a scheme: definition, figures, proof, times, pictures."""
+    from . import passport as page
+    from .cli import print_json
+
+    found = page.write(scheme, out, weights, tensors or (), levels)
+    print_json(found) if as_json else print(f"{found['scheme']}: {out}")

@@ -132,9 +132,11 @@ def compare(schemes: Sequence[str], weights: str, tensors: Sequence[str]) -> dic
     """One row for each scheme, over all matrices of a file: errors add up, KL and shares are means by weight."""
     data = load(weights, tensors)
     rows = []
+    layers: dict[str, dict[str, float | None]] = {}
     for name in track(list(schemes), "comparing", str):
         chosen = find(name)
         found = [chosen.report(w, timings=False) for w in data.values()]
+        layers[chosen.name] = {name: _finite(r.sqnr_db) for name, r in zip(data, found, strict=True)}
         sizes = np.array([w.size for w in data.values()], np.float64)
         signal = np.array([float(np.vdot(w, w)) for w in data.values()])
         noise = signal / 10 ** (np.array([r.sqnr_db for r in found]) / 10)
@@ -152,7 +154,7 @@ def compare(schemes: Sequence[str], weights: str, tensors: Sequence[str]) -> dic
                 "path": found[0].path.partition(":")[0],
             }
         )
-    return {"weights": weights, "tensors": list(data), "rows": rows}
+    return {"weights": weights, "tensors": list(data), "rows": rows, "layers": layers}
 
 
 def _finite(value: float) -> float | None:
