@@ -138,11 +138,11 @@ def check(scheme: Scheme, w: Any = None, *, levels: Sequence[str] | None = None,
         rows = max(1, ELEMENTS // x.shape[1])
     x = np.ascontiguousarray(x[:rows])
     x = np.ascontiguousarray(x[: _affordable(scheme, x)])
-    python = _python(scheme, x)
+    python = literal(scheme, x)
     notes = [f"{name}: {note}" for name in ("fit", "encode", "decode") for note in _lint(scheme, name)]
     compared: dict[str, int] = {}
     first = None
-    runs: dict[str, Callable[[], dict[str, Array]]] = {"cpu": lambda: _compiled(scheme, x)}
+    runs: dict[str, Callable[[], dict[str, Array]]] = {"cpu": lambda: native(scheme, x)}
     for level in replay.levels() if levels is None else levels:
         runs[level] = lambda level=level: replay.run(scheme, x, python, level)  # type: ignore[misc]
     for name, run in runs.items():
@@ -173,12 +173,7 @@ def _affordable(scheme: Scheme, x: Array) -> int:
     return max(1, down, rows)
 
 
-def both(scheme: Scheme, x: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters, codes and weights by name: as plain Python has them, and as compiled code does."""
-    return _python(scheme, x), _compiled(scheme, x)
-
-
-def _python(scheme: Scheme, x: Array) -> dict[str, Array]:
+def literal(scheme: Scheme, x: Array) -> dict[str, Array]:
     """Parameters, codes and weights as plain Python has them, and parameters of other schemes as they are decoded."""
     params = reference.fit(scheme, x)
     found: dict[str, Array] = {}
@@ -199,7 +194,8 @@ def _python(scheme: Scheme, x: Array) -> dict[str, Array]:
     return found
 
 
-def _compiled(scheme: Scheme, x: Array) -> dict[str, Array]:
+def native(scheme: Scheme, x: Array) -> dict[str, Array]:
+    """The same by this machine's code."""
     executor = running.default_executor()
     if not scheme.encodes:
         packed = planted_bytes(scheme, x)

@@ -37,7 +37,7 @@ def decode_bytes(
     block, size = int(scheme.block), int(scheme.block_bytes or 0)  # type: ignore[arg-type]
     codes = np.asarray(codes, np.uint8).astype(np.int32)
     if scheme.grouped is not None:
-        return _joined(scheme, *split_bytes(scheme, codes, codes.shape[1] // size * block, run))[:, :columns].copy()
+        return joined(scheme, *split_bytes(scheme, codes, codes.shape[1] // size * block, run))[:, :columns].copy()
     run = scheme.captured_decode.main if run is None else run
     out = np.zeros((codes.shape[0], codes.shape[1] // size, block), np.float32)
     with np.errstate(all="ignore"):
@@ -67,7 +67,7 @@ def split_bytes(
     return q.reshape(rows, -1)[:, :columns].copy(), scale, offset if grouped.offset else None
 
 
-def _joined(
+def joined(
     scheme: Definition, q: NDArray[np.int32], scale: NDArray[np.float32], offset: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
     grouped = scheme.grouped

@@ -191,7 +191,7 @@ def test_check_names_the_first_difference(monkeypatch):
     from tilework.executors.schemes import checking
 
     scheme = examples.int4.replace(name="planted fault")
-    real = checking._compiled
+    real = checking.native
 
     def faulty(scheme, x):
         found = real(scheme, x)
@@ -199,7 +199,7 @@ def test_check_names_the_first_difference(monkeypatch):
         found["code"][3, 130] ^= 1
         return found
 
-    monkeypatch.setattr(checking, "_compiled", faulty)
+    monkeypatch.setattr(checking, "native", faulty)
     found = scheme.check(levels=())
     assert not found
     assert found.different == 1
