@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..executors.schemes import checking
+from ..executors.schemes.scheme import Scheme
 from ..kernels.reference import scheme_bytes
 from ..kernels.reference import schemes as reference
 from ..kernels.schemes.definition import WHOLE, Definition
@@ -20,7 +21,7 @@ from .lanes import Lanes
 Array = np.ndarray[Any, Any]
 
 
-def parts(scheme: Definition, x: Array) -> dict[str, Array]:
+def parts(scheme: Scheme, x: Array) -> dict[str, Array]:
     """Parameters, codes and weights by name, as executors/schemes/checking.py has them of plain Python."""
     found: dict[str, Array] = {}
     used = []
