@@ -204,8 +204,23 @@ def warm_up(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this machine has: versions, CPU, caches, threads, extras, load."""
+def doctor(
+    as_json: Json = False,
+    selftest: Annotated[
+        bool, typer.Option("--selftest", help="Compare random steps on every executor with the reference instead.")
+    ] = False,
+    minutes: Annotated[float, typer.Option(min=0, help="How long the self-test takes.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the self-test: another one tries other configurations.")] = 0,
+) -> None:
+    """Say what this machine has: versions, CPU, caches, threads, extras, load. Or prove that results are right here:
+    --selftest exits with status 1 where one byte differs, and prints a script that makes the case again."""
+    if selftest:
+        from .prove import table
+        from .prove.__main__ import tried
+
+        proof = tried(sys.maxsize, seed, minutes * 60)
+        print_json(table.as_json(proof)) if as_json else table.show(proof)
+        raise typer.Exit(1 if proof.failures else 0)
     from . import doctor
 
     facts = doctor.examine()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Value
 from ...primitives.quantization import QuantParams
 from .given import Operand
@@ -92,10 +95,16 @@ def leaky_relu(
 ) -> Value:
     """x where it is not negative, else slope * x: leaky relu, and prelu where `slope` is an array.
 
-    x, slope  f32 f16 bf16, broadcast. With `scale` or `to`, both are codes with scales of their own
+    x, slope  f32 f16 bf16, broadcast. With `scale` or `to`, x is codes, and slope is a number or codes with a scale of
+              their own
     """
     if scale is None and to is None:
         return tabled("leaky_relu", x, slope)
+    if isinstance(slope, (int, float)):  # a number is the code 1, 0 or -1 at a scale of its size
+        if slope_scale is not None or slope_zero_point is not None:
+            raise ArgumentError("leaky_relu: slope_scale and slope_zero_point belong to codes; slope is a number")
+        slope_scale, slope = np.float32(np.abs(slope) or 1.0), np.sign(slope).astype(np.int8)
+        slope_zero_point = np.int8(0)
     pairs = [(x_scale, x_zero_point), (slope_scale, slope_zero_point)]
     return quantized("leaky_relu", [x, slope], pairs, (scale, zero_point, dtype, to))
 

@@ -1,0 +1,106 @@
+"""Quantize, dequantize, requantize, dynamic quantize, casts, reductions and norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...kernels import ops
+from ...kernels.cast import BYTES, NATIVE, SMALL
+from ...kernels.cast import CODES as CODES_OF_CAST
+from ...kernels.reduce import REDUCTIONS
+from .draw import Cell, Draw, Family, cells
+
+REAL = ("f32", "f16", "bf16")
+CODES = ("u8", "s8", "u16", "s16", "s32", "u4", "s4", "u2", "s2")
+ROUNDINGS = ("half_even", "half_even", "half_even", "half_away", "half_up", "toward_zero", "floor", "stochastic")
+GRANULARITIES = ("tensor", "channel", "group")
+
+
+def _parameters(draw: Draw, shape: tuple[int, ...], granularity: str) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Shape of the scales, and axis= and block= as quantize takes them."""
+    if granularity == "tensor":
+        return (), {}
+    axis = int(draw.rng.integers(len(shape)))
+    if granularity == "channel":
+        return (shape[axis],), {"axis": axis}
+    block = int(draw.pick(1, 3, 16, 32))
+    return tuple(-(-n // block) if d == axis else n for d, n in enumerate(shape)), {"axis": axis, "block": block}
+
+
+def _quantize(draw: Draw, cell: Cell) -> Any:
+    shape = draw.shape(int(draw.rng.integers(1, 4)))
+    many, where = _parameters(draw, shape, cell.granularity)
+    dtype = cell.step.removeprefix("quantize to ")
+    zero = draw.code(dtype, many) if dtype != "s32" else np.zeros(many, np.int32)
+    more = {"rounding": draw.pick(*ROUNDINGS)}
+    if more["rounding"] == "stochastic":
+        more["seed"] = int(draw.rng.integers(2**40))
+    return ops.quantize(draw.input(cell.dtype, shape), draw.scale(many), zero, dtype, **where, **more)
+
+
+def _dequantize(draw: Draw, cell: Cell) -> Any:
+    shape = draw.shape(int(draw.rng.integers(1, 4)))
+    many, where = _parameters(draw, shape, cell.granularity)
+    return ops.dequantize(draw.input(cell.dtype, shape), draw.scale(many), draw.code(cell.dtype, many), **where)
+
+
+def _requantize(draw: Draw, cell: Cell) -> Any:
+    shape = draw.shape(int(draw.rng.integers(1, 4)))
+    axis = int(draw.rng.integers(len(shape)))
+    many = (shape[axis],) if cell.granularity == "channel" else ()
+    ratio = (2.0 ** draw.rng.uniform(-40, 3, many)).astype(np.float32)
+    along = axis if cell.granularity == "channel" else None
+    arithmetic = "fixed" if cell.step.endswith("fixed") else "float"
+    if arithmetic == "fixed":
+        ratio = np.maximum(ratio, np.float32(2.0**-30))
+    return ops.requantize(
+        draw.input("s32", shape), ratio, draw.code(cell.dtype, many), cell.dtype, arithmetic=arithmetic, axis=along
+    )
+
+
+def _dynamic(draw: Draw, cell: Cell) -> Any:
+    group = int(draw.pick(1, 4, 16, 32)) if cell.granularity == "group" else None
+    x = draw.input(cell.dtype, draw.shape(int(draw.rng.integers(1, 4)), least=1))
+    return ops.dynamic_quantize(x, draw.pick("u8", "s8"), draw.maybe(), cell.granularity, group)
+
+
+def _cast(draw: Draw, cell: Cell) -> Any:
+    x = draw.input(cell.dtype, draw.shape(int(draw.rng.integers(0, 4))))
+    return ops.cast(x, cell.step.removeprefix("cast to "), draw.maybe(0.7))
+
+
+def _reduce(draw: Draw, cell: Cell) -> Any:
+    op = cell.step.removeprefix("reduce ")
+    rank = int(draw.rng.integers(1, 4))
+    if op in ("argmax", "argmin"):
+        axis = int(draw.rng.integers(rank))
+        return getattr(ops, op)(draw.input(cell.dtype, draw.shape(rank, least=1)), axis, draw.maybe())
+    axes = tuple(sorted(int(a) for a in draw.rng.choice(rank, int(draw.rng.integers(1, rank + 1)), replace=False)))
+    return ops.reduce(op, draw.input(cell.dtype, draw.shape(rank)), axes, draw.maybe())
+
+
+def _normalised(draw: Draw, cell: Cell) -> Any:
+    rank = int(draw.rng.integers(1, 4))
+    x, axis = draw.input(cell.dtype, draw.shape(rank)), int(draw.rng.integers(rank))
+    return getattr(ops, cell.step)(x, axis=axis)
+
+
+_TYPES = (*NATIVE, *SMALL, *BYTES)
+_ARGUMENTS = ("f32", "u8", "s8", "s32", "s64")
+FAMILIES = (
+    Family(cells([f"quantize to {c}" for c in CODES], REAL, GRANULARITIES), _quantize),
+    Family(cells(("dequantize",), ("u8", "s8", "u16", "s16", "s32"), GRANULARITIES), _dequantize),
+    Family(
+        cells(("requantize", "requantize fixed"), ("u8", "s8", "u16", "s16", "s32"), ("tensor", "channel")), _requantize
+    ),
+    Family(cells(("dynamic quantize",), REAL, ("tensor", "row", "group")), _dynamic),
+    Family(tuple(Cell(f"reduce {op}", dtype) for op, types in REDUCTIONS.items() for dtype in types), _reduce),
+    Family(cells(("reduce argmax", "reduce argmin"), _ARGUMENTS), _reduce),
+    Family(
+        tuple(Cell(f"cast to {to}", source) for source in _TYPES for to in (*_TYPES, *CODES_OF_CAST) if to != source),
+        _cast,
+    ),
+    Family(cells(("softmax", "log_softmax", "layer_norm", "rms_norm"), REAL), _normalised),
+)

@@ -1,0 +1,171 @@
+"""Products: GEMM and what follows it, convolution, pooling, attention, packed weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ...executors.schemes import get
+from ...kernels import ops
+from ...kernels.window import SPATIAL
+from .draw import Cell, Draw, Family, cells
+from .elements import bent
+
+BYTES = ("u8 s8", "s8 s8", "u8 u8", "s8 u8")
+REAL = ("f32 f32", "f16 f32", "f32 bf16")
+ZEROS = ("no zero points", "of the tensor", "of rows and columns")
+SCHEMES = (
+    "int8_channel",
+    "int8_channel_asym",
+    "int4_g32",
+    "int4_g64_asym",
+    "int3_g32",
+    "int2_g32",
+    "ternary_g64",
+    "nf4",
+    "mxfp4",
+)
+
+
+def _followed(draw: Draw, acc: Any, columns: int, integer: bool) -> Any:
+    """What an epilogue may do with sums whose last axis has so many columns."""
+    how = draw.pick("", "requantize", "requantize", "function", "residual")
+    if how == "requantize" and integer:
+        many = (columns,) if draw.maybe() else ()
+        ratio = (2.0 ** draw.rng.uniform(-16, -4, many)).astype(np.float32)
+        dtype = draw.pick("u8", "s8")
+        codes = ops.requantize(acc, ratio, int(draw.code(dtype)), dtype)
+        return ops.relu(codes, np.asarray(draw.code(dtype))) if draw.maybe(0.3) else codes
+    if how == "function":
+        return ops.map(bent, acc, draw.scale((columns,)))
+    if how == "residual" and not integer:
+        return ops.add(acc, draw.values("f32", (columns,), tame=True))
+    return acc
+
+
+def _gemm(draw: Draw, cell: Cell) -> Any:
+    of_a, of_b = cell.dtype.split()
+    m, k, n = draw.size(), draw.size(), draw.size()
+    batch = draw.shape(int(draw.pick(0, 0, 1, 2)), elements=4)
+    real = cell.dtype in REAL
+    a = draw.input(of_a, (*batch, m, k), tame=real)
+    b = draw.values(of_b, (k, n), tame=real) if draw.maybe(0.6) else draw.input(of_b, (*batch, k, n), tame=real)
+    if of_b == "s16":  # sums of any longer weights would have to be refused: they may pass int32
+        b = draw.rng.integers(-100, 101, (k, n)).astype(np.int16)
+    zeros: dict[str, Any] = {}
+    if cell.granularity != ZEROS[0]:
+        whole = cell.granularity == ZEROS[1]
+        zeros = {
+            "a_zero_point": draw.code(of_a, () if whole else (m,)),
+            "b_zero_point": draw.code(of_b, () if whole else (n,)),
+        }
+    if "x0" in draw.inputs and not isinstance(a.shape[0], int) and not batch and zeros and cell.granularity == ZEROS[2]:
+        del zeros["a_zero_point"]  # so many rows are known at run time only
+    return _followed(draw, ops.gemm(a, b, **zeros), n, not real and of_a != "s16")
+
+
+def _image(draw: Draw, spatial: int, channels: int, least: int) -> tuple[str, tuple[int, ...]]:
+    inner = SPATIAL[spatial]
+    most = {1: 40, 2: 12, 3: 6}[spatial]
+    sizes = dict(zip(inner, (max(least, draw.size(1, most)) for _ in inner), strict=True))
+    sizes |= {"N": int(draw.pick(1, 1, 2, 0)), "C": channels}
+    layout = draw.pick(f"NC{inner}", f"N{inner}C")
+    return layout, tuple(sizes[a] for a in layout)
+
+
+def _conv(draw: Draw, cell: Cell) -> Any:
+    of_x, of_w = cell.dtype.split()
+    spatial = int(draw.pick(1, 2, 2, 3))
+    if cell.step == "depthwise conv":
+        groups, inside, each = draw.size(1, 70), 1, int(draw.pick(1, 1, 2))
+    else:
+        groups = int(draw.pick(1, 1, 1, 2, 3))
+        inside, each = draw.size(1, 17), draw.size(1, 40)
+    if cell.dtype in REAL:
+        groups, inside, each = min(groups, 20), min(inside, 5), min(each, 17)
+    kernel = tuple(int(draw.pick(1, 2, 3, 3)) for _ in range(spatial))
+    dilations = tuple(int(draw.pick(1, 1, 2)) for _ in kernel)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    layout, shape = _image(draw, spatial, groups * inside, max(reach))
+    pads = [int(draw.rng.integers(0, r)) for r in (*reach, *reach)]
+    more: dict[str, Any] = {}
+    if cell.granularity != ZEROS[0]:
+        more = {
+            "a_zero_point": draw.code(of_x),
+            "b_zero_point": draw.code(of_w, (groups * each,) if cell.granularity == ZEROS[2] else ()),
+        }
+    transposed = cell.step == "conv_transpose"
+    w = draw.values(
+        of_w, (groups * inside, each, *kernel) if transposed else (groups * each, inside, *kernel), tame=True
+    )
+    op = ops.conv_transpose if transposed else ops.conv
+    if transposed:
+        pads = [0] * len(pads)
+    strides = [int(draw.pick(1, 1, 2, 3)) for _ in kernel]
+    y = op(
+        draw.input(of_x, shape, tame=True), w, strides=strides, pads=pads, dilations=dilations, groups=groups,
+        layout=layout, **more,
+    )  # fmt: skip
+    if cell.dtype not in REAL and draw.maybe():
+        axis = layout.index("C")
+        ratio = (2.0 ** draw.rng.uniform(-14, -4, (groups * each,))).astype(np.float32)
+        return ops.requantize(y, ratio, int(draw.code("u8")), "u8", axis=axis)
+    return y
+
+
+def _pool(draw: Draw, cell: Cell) -> Any:
+    spatial = int(draw.pick(1, 2, 2, 3))
+    kernel = tuple(int(draw.pick(1, 2, 3)) for _ in range(spatial))
+    layout, shape = _image(draw, spatial, draw.size(1, 40), 3)
+    x = draw.input(cell.dtype, shape, tame=True)
+    if cell.step.startswith("global"):
+        return getattr(ops, cell.step)(x, layout=layout)
+    more: dict[str, Any] = {"pads": [int(draw.rng.integers(0, k)) for k in (*kernel, *kernel)]}
+    more |= {"strides": [int(draw.pick(1, 2, 3)) for _ in kernel], "ceil_mode": draw.maybe(0.3)}
+    if cell.step == "average_pool":
+        more["count_include_pad"] = draw.maybe()
+        if cell.dtype != "f32":
+            more |= {
+                "x_zero_point": draw.code(cell.dtype),
+                "zero_point": draw.code(cell.dtype),
+                "multiplier": draw.scale(),
+            }
+    return getattr(ops, cell.step)(x, kernel, layout=layout, **more)
+
+
+def _attention(draw: Draw, cell: Cell) -> Any:
+    batch, shared, group = int(draw.pick(1, 2)), int(draw.pick(1, 2)), int(draw.pick(1, 1, 3))
+    m, n, d, e = draw.size(1, 70), draw.size(1, 70), draw.size(1, 33), draw.size(1, 33)
+    q = draw.input("f32", (batch, shared * group, m, d), tame=True)
+    k, v = draw.input("f32", (batch, shared, n, d), tame=True), draw.input("f32", (batch, shared, n, e), tame=True)
+    mask = draw.pick(None, draw.rng.integers(0, 2, (m, n)).astype(bool))
+    return ops.attention(q, k, v, mask, causal=draw.maybe(0.3), compute=cell.granularity, scale=0.3)
+
+
+@cache
+def _weights(name: str, rows: int, k: int) -> Any:
+    """Quantized weights (rows, k), kept: fitting them again and again is not what is tried."""
+    return get(name).quantize(np.random.default_rng([rows, k]).standard_normal((rows, k), np.float32))
+
+
+def _linear(draw: Draw, cell: Cell) -> Any:
+    k = int(draw.pick(32, 48, 64, 100, 130))
+    weights = _weights(cell.step.removeprefix("linear "), int(draw.pick(1, 5, 16, 33)), k)
+    return ops.linear(draw.input(cell.dtype, (draw.size(0, 33), k), tame=True), weights, cell.granularity)
+
+
+FAMILIES = (
+    Family((*cells(("gemm",), BYTES, ZEROS), *cells(("gemm",), ("s16 s16", *REAL), ZEROS[:1])), _gemm),
+    Family(
+        (
+            *cells(("conv", "depthwise conv", "conv_transpose"), ("u8 s8", "s8 s8", "u8 u8"), ZEROS),
+            *cells(("conv", "depthwise conv", "conv_transpose"), ("f32 f32",), ZEROS[:1]),
+        ),
+        _conv,
+    ),
+    Family(cells(("max_pool", "average_pool", "global_max_pool", "global_average_pool"), ("u8", "s8", "f32")), _pool),
+    Family(cells(("attention",), ("f32",), ("f32", "int8")), _attention),
+    Family(cells([f"linear {name}" for name in SCHEMES], ("f32",), ("f32", "int8")), _linear),
+)
