@@ -9,7 +9,7 @@ import sys
 from .run import Proof
 
 
-def tried(count: int, seed: int, seconds: float, steps: str | None = None) -> Proof:
+def tried(count: int, seed: int, seconds: float, steps: str | None = None, stop: bool = False) -> Proof:
     """Run with a bar on a terminal; elsewhere with a line every minute."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -26,7 +26,7 @@ def tried(count: int, seed: int, seconds: float, steps: str | None = None) -> Pr
                 said[0] = proof.seconds
                 print(f"{text}, {proof.seconds:.0f} s", file=sys.stderr, flush=True)
 
-        return Proof().run(count, seed, seconds, steps, each)
+        return Proof().run(count, seed, seconds, steps, stop, each)
 
 
 def main(given: list[str] | None = None) -> int:
@@ -38,11 +38,12 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--steps", help="only steps whose name holds this")
+    parser.add_argument("--stop", action="store_true", help="stop at the first that differs")
     parser.add_argument("--whole", action="store_true", help="show steps that were not tried, too")
     parser.add_argument("--json", metavar="FILE", help="write everything there")
     options = parser.parse_args(given)
     try:
-        proof = tried(options.count, options.seed, options.minutes * 60, options.steps)
+        proof = tried(options.count, options.seed, options.minutes * 60, options.steps, options.stop)
     except ValueError as error:
         parser.error(str(error))
     table.show(proof, options.whole)

@@ -156,7 +156,27 @@ def _linear(draw: Draw, cell: Cell) -> Any:
     return ops.linear(draw.input(cell.dtype, (draw.size(0, 33), k), tame=True), weights, cell.granularity)
 
 
+def _network(draw: Draw, cell: Cell) -> Any:
+    """Several layers with a value that is read again late, a branch, and a second output."""
+    rows, k, n = draw.size(1), draw.size(1, 64), draw.size(1, 64)
+    x = draw.input("u8", (rows, k))
+
+    def layer(value: Any, inner: int, columns: int) -> Any:
+        acc = ops.gemm(value, draw.values("s8", (inner, columns)), a_zero_point=draw.code("u8"))
+        return ops.requantize(acc, (2.0 ** draw.rng.uniform(-14, -6, (columns,))).astype(np.float32), 128, "u8")
+
+    first = layer(x, k, n)
+    second = layer(ops.lookup(first, draw.values("u8", (256,))), n, n)
+    third = layer(second, n, n)
+    scales = {"a_scale": draw.scale(), "b_scale": draw.scale(), "scale": draw.scale(), "zero_point": 128}
+    joined = ops.add(first, third, a_zero_point=128, b_zero_point=128, **scales)
+    if cell.granularity == "one output":
+        return layer(joined, n, draw.size(1, 40))
+    return joined, ops.softmax(ops.dequantize(second, 0.05, 7)), layer(joined, n, k)
+
+
 FAMILIES = (
+    Family(cells(("network",), ("u8 s8",), ("one output", "branches")), _network),
     Family((*cells(("gemm",), BYTES, ZEROS), *cells(("gemm",), ("s16 s16", *REAL), ZEROS[:1])), _gemm),
     Family(
         (

@@ -103,16 +103,20 @@ class Proof:
         seed: int = 0,
         seconds: float = float("inf"),
         steps: str | None = None,
+        stop: bool = False,
         each: Callable[[Proof], None] = lambda proof: None,
     ) -> Proof:
-        """Try until there are `count`, or the time is over; `steps` keeps to steps whose name holds this text."""
+        """Try until there are `count`, or the time is over; `steps` keeps to steps whose name holds this text.
+
+        stop   at the first that fails
+        """
         began = time.monotonic()
         before = self.seconds
         for number, (cell, layout) in enumerate(schedule(seed, steps)):
             self.one(cell, layout, (seed, number))
             self.seconds = before + time.monotonic() - began
             each(self)
-            if self.count >= count or self.seconds - before > seconds:
+            if self.count >= count or self.seconds - before > seconds or (stop and self.failures):
                 break
         return self
 

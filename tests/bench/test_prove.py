@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tilework.bench.prove import Proof, again, run, table
+from tilework.bench.prove import Proof, again, planted, run, table
 from tilework.bench.prove import __main__ as command
 from tilework.bench.prove.draw import LAYOUTS, Draw
 from tilework.executors import SingleThreadExecutor
@@ -80,3 +80,9 @@ def test_the_command_says_what_was_tried(capsys):
 
 def test_one_configuration_can_be_made_again():
     assert again("lookup", "u8", "-", "transposed", "single thread", seed=(3, 1), limit=9).endswith("nothing")
+
+
+def test_planted_faults_have_a_place():
+    """`python -m tilework.bench.prove.planted` takes half an hour; that its texts are where it looks is checked here."""
+    assert len(planted.FAULTS) >= 30
+    assert planted.misplaced() == []
