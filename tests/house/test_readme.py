@@ -92,3 +92,13 @@ def test_the_lines_that_a_kernel_costs_are_counted():
     table = re.findall(r"^\| ([\w -]+?) \| (\d+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name: int(lines) for name, lines in table} == counted(page)
     assert len(table) >= 4
+
+
+def test_the_page_on_numbers_names_tests_that_exist():
+    text = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
+    named, file = 0, None
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)?::(\w+)`", text):
+        file = path or file
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
+        named += 1
+    assert named > 30
