@@ -28,10 +28,12 @@ _HOME = {
     "QuantizedTensor": "executors.schemes",
     "Scheme": "executors.schemes",
     "SingleThreadExecutor": "executors",
+    "Stream": "executors",
     "TilingExecutor": "executors",
     "executor": "executors",
 }
 _MODULES = {
+    "arrow": "frontends.arrow",
     "bench": "bench",
     "debug": "executors.debug",
     "dtypes": "primitives.dtypes",
@@ -64,6 +66,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from .executors import CudaExecutor as CudaExecutor
     from .executors import SingleThreadExecutor as SingleThreadExecutor
+    from .executors import Stream as Stream
     from .executors import TilingExecutor as TilingExecutor
     from .executors import debug as debug
     from .executors import eager as eager
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from .executors import schemes as schemes
     from .executors.schemes import QuantizedTensor as QuantizedTensor
     from .executors.schemes import Scheme as Scheme
+    from .frontends import arrow as arrow
     from .frontends import gguf as gguf
     from .frontends import onnx as onnx
     from .frontends import torch as torch

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "CudaExecutor": "cuda",
     "SingleThreadExecutor": "single_thread",
+    "Stream": "streaming",
     "TilingExecutor": "tiling",
     "executor": "registry",
 }
@@ -24,4 +25,5 @@ if TYPE_CHECKING:
     from .cuda import CudaExecutor as CudaExecutor
     from .registry import executor as executor
     from .single_thread import SingleThreadExecutor as SingleThreadExecutor
+    from .streaming import Stream as Stream
     from .tiling import TilingExecutor as TilingExecutor

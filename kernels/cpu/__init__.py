@@ -20,3 +20,4 @@ from . import relayout as relayout
 from . import requantize as requantize
 from . import scheme_bytes as scheme_bytes
 from . import schemes as schemes
+from . import tables as tables
