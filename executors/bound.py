@@ -238,8 +238,11 @@ class Bound:
         return self.binding.parallel and threads.allowed()
 
     def _run_program(self, program: Program, memory: RunMemory) -> None:
+        start = time.perf_counter()
         with threads.region(self.wants_threads()) as parallel:
             failed = memory.run(program, parallel)
+        if self.pace is not None and self.pace.undecided and len(self.binding.parts) == 1:
+            self.pace.took(parallel, time.perf_counter() - start)
         if failed:
             self._raise(program, memory)
 

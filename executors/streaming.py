@@ -21,7 +21,7 @@ from .locks import Lock
 Array = np.ndarray[Any, Any]
 Batch = Mapping[str, Any]
 
-WORKING_SET = 2**20  # bytes of columns, intermediates among them, that a thread's piece of a batch is to take
+WORKING_SET = 2**22  # bytes of columns, intermediates among them, that a run is to take for each thread
 LEAST, MOST = 2**14, 2**20  # rows
 AHEAD = 2  # batches read before they are needed
 

@@ -254,8 +254,8 @@ def _masked(pipe: Pipeline, op: str, where: Operand, valid: Operand) -> dict[str
 
 
 def _bits(count: int) -> int:
-    """Of a table that is at most half full."""
-    return max(1, (2 * count - 1).bit_length())
+    """Of a table at most a quarter full: a place guessed wrong costs more than one that is not in the nearest cache."""
+    return max(4, (4 * count - 1).bit_length())
 
 
 def _start(how: str, dtype: str) -> Any:

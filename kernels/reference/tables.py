@@ -19,7 +19,7 @@ GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: Knuth's multiplicative hash
 
 def home(key: int, size: int) -> int:
     """Where the search for a key begins in a table of `size` places, a power of two."""
-    return ((int(key) * GOLDEN) & (2**64 - 1)) >> (64 - (size.bit_length() - 1)) if size > 1 else 0
+    return ((int(key) * GOLDEN) & (2**64 - 1)) >> (64 - (size.bit_length() - 1))
 
 
 def place(table: Any, key: int) -> int:
@@ -166,7 +166,7 @@ def group_aggregate_step(kernel: GroupAggregate) -> Whole:
     hows = [how for how, _ in kernel.aggregates]
 
     def fn(codes: Any, first: Any, *rest: Any) -> None:
-        where, valid, left = _optional(kernel, rest, len(codes))
+        where, valid, left = _optional(kernel, rest[:-1], len(codes))
         columns, (rows, *accumulators) = left[: len(hows)], left[len(hows) :]
         group_aggregate(codes, int(first[()]), where, valid, columns, hows, rows, accumulators)
 

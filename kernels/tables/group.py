@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...primitives.errors import ArgumentError
 from ...primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...primitives.storage import stored_as
 from .. import checks
+from .keys import NANOSECOND
 
 LANES = 8
+PASS = 1024  # rows that stay in the nearest cache while one lane after another takes its own of them
 NUMBERS = ("f32", "f64", "s8", "u8", "s16", "u16", "s32", "u32", "s64")
 HOWS = ("sum", "min", "max")
 OUTSIDE = 1  # status: a code that is no group
@@ -80,7 +84,11 @@ class GroupAggregate:
     def execute(self, ctx: Any) -> None:
         slots = [s for s in self.signature() if s.access == "read"]
         kept = [s for s in self.signature() if s.access == "update"]
-        ctx.sweep(self, *(ctx.read(s.slot) for s in slots), *(ctx.write(s.slot) for s in kept))
+        chosen = ctx.scratch(4 * PASS).view(np.int32)
+        ctx.sweep(self, *(ctx.read(s.slot) for s in slots), *(ctx.write(s.slot) for s in kept), chosen)
+
+    def cost(self, extents: Mapping[str, int], *operands: Any) -> float:
+        return float(NANOSECOND * (2 + len(self.aggregates)) * operands[0].size)
 
 
 @stored_as("group_result")

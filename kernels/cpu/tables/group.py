@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from ...factory import register
 from ...forge import Native
-from ...tables.group import LANES, OUTSIDE, GroupAggregate, GroupResult
+from ...tables.group import LANES, OUTSIDE, PASS, GroupAggregate, GroupResult
 from .text import length, optional, tile_of
-
-# The rows of a pass. Each lane goes over them by itself, so what it adds to stays in the nearest cache; the rows do too.
-PASS = 4096
 
 
 @register("group_aggregate", backend="cpu")
@@ -22,6 +19,7 @@ def group_aggregate(kernel: GroupAggregate) -> Native:
             step.append(f"a{n}[g] += a{n}.dtype.type(x{n}[i])")
         else:
             step += [f"if x{n}[i] {'<' if how == 'min' else '>'} a{n}[g]:", f"    a{n}[g] = x{n}[i]"]
+    begin = f"begin + ((l - first[()] - begin) & {LANES - 1})"
     body = [
         f"n = {length(kernel, 'codes')}",
         "groups = rows.shape[1]",
@@ -30,8 +28,12 @@ def group_aggregate(kernel: GroupAggregate) -> Native:
         "    for l in range(l0, l1):",
         "        r = rows[l]",
         *(f"        a{m} = acc{m}[l]" for m in range(len(hows))),
-        f"        for i in range(begin + ((l - first[()] - begin) & {LANES - 1}), end, {LANES}):",
-        *(["            if not where[i]:", "                continue"] if kernel.where else []),
+        "        count = 0",
+        f"        for i in range({begin}, end, {LANES}):",  # rows that count, found without guessing
+        "            chosen[count] = i",
+        f"            count += {'np.int64(where[i])' if kernel.where else '1'}",
+        "        for c in range(count):",
+        "            i = chosen[c]",
         "            g = codes[i]",
         "            if g < 0 or g >= groups:",
         f"                return {OUTSIDE}",
@@ -39,7 +41,7 @@ def group_aggregate(kernel: GroupAggregate) -> Native:
         *(f"            {line}" for line in step),
         "return 0",
     ]
-    return tile_of("l", ["codes", "first", *optional(kernel), *columns, "rows", *kept], body)
+    return tile_of("l", ["codes", "first", *optional(kernel), *columns, "rows", *kept, "chosen"], body)
 
 
 @register("group_result", backend="cpu")

@@ -11,12 +11,12 @@ from ...tables.keys import FULL, TWICE, KeyCodes
 from .text import length, optional, tile_of
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_LOCATE = f"from {__package__}.keys import GOLDEN, locate, shift_of\n"
+_LOCATE = f"from {__package__}.keys import locate, shift_of\n"
 
 
-@njit(error_model="numpy", inline="always")
+@njit(error_model="numpy")
 def shift_of(size):
-    """64 less the bits of a place's number; a table of one place is not made."""
+    """64 less the bits of a place's number."""
     bits = 0
     while (1 << bits) < size:
         bits += 1
