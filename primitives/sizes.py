@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Union
 
 import numpy as np
@@ -175,6 +176,12 @@ def size(x: SizeLike | _Atom) -> int | Size:
         raise SizeError(f"a size is an int, a name or an expression of them, not {x!r} ({type(x).__name__})")
     if not isinstance(x, str):
         return int(x)
+    return _read(x)
+
+
+@lru_cache(maxsize=1024)
+def _read(x: str) -> int | Size:
+    """What a string says. A plan asks for the same few thousands of times."""
     if len(x) > LONGEST:
         raise SizeError(f"size {x[:40]!r}... has {len(x)} characters; at most {LONGEST} are read")
     try:

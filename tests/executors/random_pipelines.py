@@ -10,6 +10,7 @@ sizes and all numbers stay random.
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import zlib
@@ -441,12 +442,17 @@ def thresholds(tile):
             setattr(module, name, value)
 
 
+@functools.lru_cache(maxsize=4)
+def lowered(pipe, fuse, chain):
+    """The steps that run, which no thread count changes."""
+    return tw.TilingExecutor(1, fuse=fuse, chain=chain).compile(pipe).lowered.pipe.steps
+
+
 def fixed_tiles(pipe, options, tile, share, seed):
     """tile= for a share of the steps: one multiple of each axis at a time, or three."""
-    plan = tw.TilingExecutor(**options).compile(pipe)
     rng = np.random.default_rng(seed)
     found = {}
-    for step in plan.lowered.pipe.steps:
+    for step in lowered(pipe, options["fuse"], options["chain"]):
         space = index_space(step.kernel)
         if space is None or rng.random() > share:
             continue
