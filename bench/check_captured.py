@@ -82,8 +82,9 @@ def _plan(case: Case, way: Way) -> Any:
         pipe.input(f"x{n}", dtype, ("M", "N")) for n, dtype in enumerate(case.sources) if n or way.path != BEHIND
     ]
     if way.path == BEHIND:
-        row = pipe.input("x0", "f32" if case.sources[0] == "f32" else "s16", (1, "N"))
-        operands.insert(0, tw.ops.gemm(pipe.input("ones", row.dtype, ("M", 1)), row))
+        dtype = "f32" if case.sources[0] == "f32" else "s16"
+        ones, row = pipe.input("ones", dtype, ("M", 1)), pipe.input("x0", dtype, (1, "N"))
+        operands.insert(0, tw.ops.gemm(ones, row))
     pipe.output("y", tw.ops.map(case.fn, *operands, dtype=case.result))
     plan = tw.TilingExecutor(way.threads).compile(pipe)
     if not way.times:

@@ -40,6 +40,7 @@ _BINARY: dict[type, Callable[..., Any]] = {
     ast.BitOr: operator.or_,
     ast.BitXor: operator.xor,
 }
+_UNARY: dict[type, Callable[..., Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 _COMPARED: dict[type, Callable[..., Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -58,17 +59,19 @@ def evaluate(captured: Captured, operands: Sequence[Any]) -> Any:
     if any(kind not in KINDS for kind in captured.arg_kinds):
         raise Unsupported(f"{captured.name} takes arrays; functions of numbers can be evaluated on arrays")
     module = ast.parse(captured.emit("main", decorator=""))
-    tables = [node for node in module.body if isinstance(node, ast.Assign)]
+    tables: list[ast.stmt] = [node for node in module.body if isinstance(node, ast.Assign)]
     scope: dict[str, Any] = {"np": np}
     exec(compile(ast.Module(tables, []), f"<tables of {captured.name}>", "exec"), scope)
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
-    columns = [np.asarray(x).astype(KINDS[k], copy=False) for x, k in zip(operands, captured.arg_kinds, strict=True)]
+    columns: list[Array] = [
+        np.asarray(x).astype(KINDS[k], copy=False) for x, k in zip(operands, captured.arg_kinds, strict=True)
+    ]
     length = len(columns[0])
     with np.errstate(all="ignore"), _fused():
         result = _Evaluation(functions, scope, length).call("main", columns, np.ones(length, bool))
     kinds = captured.returns if isinstance(captured.returns, tuple) else (captured.returns,)
     found = result if isinstance(captured.returns, tuple) else (result,)
-    whole = tuple(
+    whole: tuple[Array, ...] = tuple(
         np.ascontiguousarray(np.broadcast_to(x, length)).astype(KINDS[k], copy=False)
         for x, k in zip(found, kinds, strict=True)
     )
@@ -80,7 +83,9 @@ def _fused() -> Iterator[None]:
     """The processor's fused product and sum in place of the emulation for arrays."""
     from numba import vectorize
 
-    from ..kernels.cpu.vectormath import fma
+    from ..kernels.cpu import vectormath
+
+    fma = vars(vectormath)["fma"]
 
     if not _FUSED:
         _FUSED.append(vectorize(["float32(float32, float32, float32)"])(lambda a, b, c: fma(a, b, c)))
@@ -264,7 +269,7 @@ class _Evaluation:
         x = self.expr(node.operand, mask)
         if isinstance(node.op, ast.Not):
             return np.logical_not(x)
-        return {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}[type(node.op)](x)
+        return _UNARY[type(node.op)](x)
 
     def expr_BinOp(self, node: ast.BinOp, mask: Array) -> Any:
         return _BINARY[type(node.op)](self.expr(node.left, mask), self.expr(node.right, mask))
