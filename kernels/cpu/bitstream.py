@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .simd import get_s64, get_u8, put_s64, put_u8
+from .views import as_u16, as_u32, as_u64
 
 GROUP = 8  # codes of a word
 
@@ -49,23 +49,38 @@ def packer(bits: int) -> Callable[..., None]:
 
     @bare
     def pack(codes, packed, n):
-        source, target = codes.ctypes.data, packed.ctypes.data
-        whole = max(0, (packed.size - 8) // bits + 1)  # words whose eight bytes may be stored
-        whole = min(whole, n // GROUP)
+        words = as_u64(codes)
+        whole = min(packed.size // bits, n // GROUP)
         for j in range(whole):
-            put_s64(target + bits * j, 0, joined(get_s64(source, j)))
+            x = joined(np.int64(words[j]))
+            for k in range(bits):
+                packed[bits * j + k] = np.uint8(x >> (8 * k))
         for j in range(whole, (n + GROUP - 1) // GROUP):
-            x = joined(get_s64(source, j))
+            x = joined(np.int64(words[j]))
             for k in range(bits):
                 if bits * j + k < packed.size:
-                    put_u8(target, bits * j + k, np.uint8((x >> (8 * k)) & 255))
+                    packed[bits * j + k] = np.uint8(x >> (8 * k))
+
+    @bare
+    def pack_ones(codes, packed, n):
+        words = as_u64(codes)
+        for i in range(packed.size):
+            packed[i] = np.uint8(joined(np.int64(words[i])))
+
+    @bare
+    def pack_pairs(codes, packed, n):
+        words = as_u32(codes)
+        for i in range(packed.size):
+            x = words[i]
+            packed[i] = np.uint8(x | (x >> np.uint32(6)) | (x >> np.uint32(12)) | (x >> np.uint32(18)))
 
     @bare
     def pack_nibbles(codes, packed, n):
+        words = as_u16(codes)
         for i in range(packed.size):
-            packed[i] = codes[2 * i] | (codes[2 * i + 1] << np.uint8(4))
+            packed[i] = np.uint8(words[i] | (words[i] >> np.uint16(4)))
 
-    return pack_nibbles if bits == 4 else pack  # type: ignore[no-any-return]
+    return {1: pack_ones, 2: pack_pairs, 4: pack_nibbles}.get(bits, pack)
 
 
 @cache
@@ -82,22 +97,39 @@ def unpacker(bits: int) -> Callable[..., None]:
 
     @bare
     def unpack(packed, codes, n):
-        source, target = packed.ctypes.data, codes.ctypes.data
-        whole = max(0, (packed.size - 8) // bits + 1)
-        whole = min(whole, (n + GROUP - 1) // GROUP)
+        words = as_u64(codes)
+        whole = min(packed.size // bits, (n + GROUP - 1) // GROUP)
         for j in range(whole):
-            put_s64(target, j, parted(get_s64(source + bits * j, 0)))
+            x = np.int64(0)
+            for k in range(bits):
+                x |= np.int64(packed[bits * j + k]) << np.int64(8 * k)
+            words[j] = np.uint64(parted(x))
         for j in range(whole, (n + GROUP - 1) // GROUP):
             x = np.int64(0)
             for k in range(bits):
                 if bits * j + k < packed.size:
-                    x |= np.int64(get_u8(source, bits * j + k)) << np.int64(8 * k)
-            put_s64(target, j, parted(x))
+                    x |= np.int64(packed[bits * j + k]) << np.int64(8 * k)
+            words[j] = np.uint64(parted(x))
+
+    @bare
+    def unpack_ones(packed, codes, n):
+        words = as_u64(codes)
+        for i in range(packed.size):
+            words[i] = np.uint64(parted(np.int64(packed[i])))
+
+    @bare
+    def unpack_pairs(packed, codes, n):
+        words = as_u32(codes)
+        for i in range(packed.size):
+            x = np.uint32(packed[i])
+            x |= (x << np.uint32(6)) | (x << np.uint32(12)) | (x << np.uint32(18))
+            words[i] = x & np.uint32(0x03030303)
 
     @bare
     def unpack_nibbles(packed, codes, n):
+        words = as_u16(codes)
         for i in range(packed.size):
-            codes[2 * i] = packed[i] & np.uint8(15)
-            codes[2 * i + 1] = packed[i] >> np.uint8(4)
+            x = np.uint16(packed[i])
+            words[i] = (x | (x << np.uint16(4))) & np.uint16(0x0F0F)
 
-    return unpack_nibbles if bits == 4 else unpack  # type: ignore[no-any-return]
+    return {1: unpack_ones, 2: unpack_pairs, 4: unpack_nibbles}.get(bits, unpack)

@@ -27,6 +27,18 @@ from {package}.views import as_u16, part, row_at, rows_at
 {parts}
 inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """
+CHUNK = 256  # weights that are encoded between two groups of fetches
+_FETCH = """
+from {package}.simd import ask_for
+
+
+@inlined
+def fetch(row, start, count):
+    for line in range(start // 16, (start + count + 15) // 16):
+        ask_for(row + 64 * line)
+
+
+""".format(package=__package__)
 TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
@@ -205,7 +217,7 @@ def _parameters(scheme: Definition) -> str:
 def _unrolled(scheme: Definition) -> bool:
     """Whether the width of a block is text: short ones vectorise only if the compiler knows it."""
     across = scheme.edges[1]
-    return across in (16, 32, 48, 64)
+    return across in (16, 32, 48, 64, 128)
 
 
 def _per_block(scheme: Definition, call: str) -> str:
@@ -249,6 +261,25 @@ def build_encode(kernel: SchemeEncode) -> WithParams:
     return _encoder(kernel.scheme, fits=False)
 
 
+def _encoded_block(scheme: Definition, values: str, fitted: bool) -> str:
+    """Statements that encode one row of a block. Where the row was just fitted, they fetch the next one meanwhile.
+
+    Fitting reads a row from memory and does little else, encoding reads it again from the first cache and does much: one
+    after the other, each would wait for what the other one could do.
+    """
+    whole = f"encode_part(part(row, start, width), {_code_part(scheme)}, n * K + start{values})"
+    if not fitted:
+        return whole
+    if scheme.vector > 1 or scheme.blockwise or _unrolled(scheme):
+        return f"fetch(ahead, start, width)\n{whole}"
+    return (
+        f"for first in range(start, start + width, {CHUNK}):\n"
+        f"    count = min({CHUNK}, start + width - first)\n"
+        f"    fetch(ahead, first, count)\n"
+        f"    encode_part(part(row, first, count), part(one, first, count), n * K + first{values})"
+    )
+
+
 def _encoder(scheme: Definition, fits: bool) -> WithParams:
     made, found, packed = _scratch(scheme, "codes")
     captured = {"encode": scheme.captured_encode}
@@ -256,17 +287,17 @@ def _encoder(scheme: Definition, fits: bool) -> WithParams:
         captured["fit"] = scheme.captured_fit
     values = "".join(f", s{n}" for n in range(len(scheme.stored)))
     fit = _per_block(scheme, _fitted(scheme, "part(row, start, width)", "n")) if fits else ""
-    block = _per_block(
-        scheme,
-        f"{_load(scheme, 'r')}\nencode_part(part(row, start, width), {_code_part(scheme)}, n * K + start{values})",
-    )
+    ahead = "ahead = row_at(x, min(n + 1, n1 - 1)).ctypes.data\n" if fits else ""
+    block = _per_block(scheme, f"{_load(scheme, 'r')}\n{_encoded_block(scheme, values, fits)}")
     body = (
         f"K = x.shape[1]\nn_codes = (K + {scheme.vector - 1}) // {scheme.vector}\n{made}\n{_tables(scheme)}\n"
-        f"for n in range(n0, n1):\n    row, r = row_at(x, n), n // down\n{_indented(found, 1)}{_indented(fit, 1)}"
-        f"{_indented(block, 1)}{_indented(packed, 1)}return np.int32(0)\n"
+        f"for n in range(n0, n1):\n    row, r = row_at(x, n), n // down\n"
+        f"{_indented(found, 1)}{_indented(fit, 1)}{_indented(ahead, 1)}{_indented(block, 1)}"
+        f"{_indented(packed, 1)}return np.int32(0)\n"
     )
     text = (
         _module(scheme, captured, "packer" if packed else "")
+        + (_FETCH if fits else "")
         + _encode_functions(scheme)
         + f"\n{TILE}\ndef tile(n0, n1, x, {_parameters(scheme)}codes, across, down):\n"
         + _indented(body, 1)

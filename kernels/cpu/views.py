@@ -74,14 +74,21 @@ def part(typingctx: Any, row: Any, start: Any, count: Any) -> Any:
     return kind(row, types.int64, types.int64), codegen
 
 
-@intrinsic
-def as_u16(typingctx: Any, row: Any) -> Any:
-    """The bytes of a contiguous vector as uint16; they need not be aligned on the processors that are supported."""
-    kind = _view_type(row, types.uint16)
+def _as_words(kind: Any) -> Any:
+    @intrinsic
+    def words(typingctx: Any, row: Any) -> Any:
+        """The bytes of a contiguous vector as wider integers. They need not be aligned on the processors that are supported."""
+        made = _view_type(row, kind)
+        shift = (kind.bitwidth // 8).bit_length() - 1
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        found = make_array(row)(context, builder, args[0])
-        (n,) = cgutils.unpack_tuple(builder, found.shape)
-        return _view(context, builder, kind, found.data, builder.lshr(n, ir.Constant(I64, 1)))
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            found = make_array(row)(context, builder, args[0])
+            (n,) = cgutils.unpack_tuple(builder, found.shape)
+            return _view(context, builder, made, found.data, builder.lshr(n, ir.Constant(I64, shift)))
 
-    return kind(row), codegen
+        return made(row), codegen
+
+    return words
+
+
+as_u16, as_u32, as_u64 = map(_as_words, (types.uint16, types.uint32, types.uint64))
