@@ -28,8 +28,8 @@ from {package}.views import as_u16, part, row_at, rows_at
 inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """
 CHUNK = 256  # weights that are encoded between two groups of fetches
-_FETCH = """
-from {package}.simd import ask_for
+_FETCH = f"""
+from {__package__}.simd import ask_for
 
 
 @inlined
@@ -38,7 +38,7 @@ def fetch(row, start, count):
         ask_for(row + 64 * line)
 
 
-""".format(package=__package__)
+"""
 TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
