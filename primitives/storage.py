@@ -329,7 +329,10 @@ def _array(raw: bytes) -> Any:
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
         raise FileFormatError(f"an array of .npy version {version}; 1.0 is written")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    try:
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # NumPy parses it as Python, and a damaged one raises errors of many types
+        raise FileFormatError(f"the header of an array cannot be read: {error}") from None
     found = np.frombuffer(raw, np.uint8, offset=file.tell())
     if dtype != np.uint8 or shape != found.shape:
         raise FileFormatError(f"an array of {dtype} {shape} with {found.size} bytes; bytes are written")

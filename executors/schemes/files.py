@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[str, dict[str, Array]]:
     if path.suffix == ".npz":
         try:
             with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+                arrays = {name: np.asarray(file[name]) for name in file.files}
             text = arrays.pop(DESCRIPTION).tobytes().decode()
         except KeyError:
             raise FileFormatError(f"{path} holds no quantized tensors: it has no entry {DESCRIPTION!r}") from None

@@ -29,24 +29,7 @@ class QuantizedTensor:
 
     def __init__(self, scheme: Definition, encoded: Encoded, shape: tuple[int, ...], executor: Any = None) -> None:
         rows, columns = as_matrix(shape, "a quantized tensor")
-        grid = scheme.grid(rows, columns)
-        if encoded.codes.shape != (rows, scheme.row_bytes(columns)) or encoded.columns != columns:
-            raise ShapeMismatch(
-                f"{scheme.name}: {rows} x {columns} has codes {(rows, scheme.row_bytes(columns))}; "
-                f"found {encoded.codes.shape}"
-            )
-        if set(encoded.params) != set(scheme.params):
-            raise ArgumentError(
-                f"{scheme.name}: parameters {', '.join(encoded.params) or 'none'} where "
-                f"{', '.join(scheme.params) or 'none'} are needed"
-            )
-        for p in scheme.stored:
-            kept = encoded.params[p.name]
-            wanted = (*grid, p.table) if p.table else grid
-            if not isinstance(kept, Encoded) and (kept.shape != wanted or kept.dtype != p.numpy):
-                raise ShapeMismatch(
-                    f"{scheme.name}: parameter {p.name!r} is {kept.dtype} {kept.shape}; {p.dtype} {wanted} is needed"
-                )
+        _check(scheme, encoded, rows, columns)
         self.scheme = scheme
         self.shape = tuple(int(n) for n in shape)
         self._encoded = encoded
@@ -344,6 +327,32 @@ def concatenate(tensors: Sequence[QuantizedTensor], axis: int = 0) -> QuantizedT
         for t in tensors
     ]
     return QuantizedTensor(scheme, _stacked(scheme, pieces), shape, first._executor)
+
+
+def _check(scheme: Definition, encoded: Encoded, rows: int, columns: int) -> None:
+    """Whether codes and parameters are what the scheme has for rows x columns, those that other schemes store too."""
+    grid = scheme.grid(rows, columns)
+    codes = encoded.codes
+    wanted: tuple[int, ...] = (rows, scheme.row_bytes(columns))
+    if codes.dtype != np.uint8 or codes.shape != wanted or encoded.columns != columns:
+        raise ShapeMismatch(
+            f"{scheme.name}: {rows} x {columns} has codes uint8 {wanted}; found {codes.dtype} {codes.shape}"
+        )
+    if set(encoded.params) != set(scheme.params):
+        raise ArgumentError(
+            f"{scheme.name}: parameters {', '.join(encoded.params) or 'none'} where "
+            f"{', '.join(scheme.params) or 'none'} are needed"
+        )
+    for p in scheme.stored:
+        kept = encoded.params[p.name]
+        inner = scheme.nested.get(p.name)
+        if inner is not None and isinstance(kept, Encoded):
+            _check(inner, kept, *((1, grid[0] * grid[1]) if isinstance(inner.block, int) else grid))
+            continue
+        wanted = (*grid, p.table) if p.table else grid
+        if isinstance(kept, Encoded) or kept.shape != wanted or kept.dtype != p.numpy:
+            found = "codes" if isinstance(kept, Encoded) else f"{kept.dtype} {kept.shape}"
+            raise ShapeMismatch(f"{scheme.name}: parameter {p.name!r} is {found}; {p.dtype} {wanted} is needed")
 
 
 def from_parts(

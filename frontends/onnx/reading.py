@@ -81,7 +81,21 @@ def _parse(onnx: Any, data: bytes, name: str) -> Any:
         proto.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
         raise FileFormatError(f"{name} is no ONNX model, or is truncated: {error}") from None
+    _check_text(proto, name)
     return proto
+
+
+def _check_text(message: Any, where: str) -> None:
+    """FileFormatError for a text that is not UTF-8: protobuf hands it out as bytes, which are no name."""
+    for field, value in message.ListFields():
+        repeated = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+        if field.type == field.TYPE_MESSAGE:
+            for part in value if repeated else (value,):
+                _check_text(part, where)
+        elif field.type == field.TYPE_STRING:
+            for text in value if repeated else (value,):
+                if not isinstance(text, str):
+                    raise FileFormatError(f"{where}: {field.full_name} is not UTF-8: {bytes(text[:40])!r}")
 
 
 def _opsets(imports: Iterable[Any], name: str) -> dict[str, int]:

@@ -197,6 +197,9 @@ class Scope:
             raise type(error)(f"{where}: {error}") from error
         except RecursionError:
             raise FileFormatError(f"{where}: nested too deeply") from None
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            # A translator takes what its operator must have for granted; where it is not there, the file is wrong.
+            raise FileFormatError(f"{where}: it is not what its operator asks for ({error!r})") from error
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         for name, result in zip(proto.output, results, strict=False):
             if name:
@@ -206,6 +209,8 @@ class Scope:
                 raise Unsupported(f"{where}: its output {name!r} is not computed; the first {len(results)} are")
 
     def _results(self, node: Node, domain: str) -> Any:
+        if domain == DEFAULT:
+            _check_inputs(node)
         operands = [self.settle(node.operand(n)) if n in _SHAPE_LIKE else node.operand(n) for n in range(len(node))]
         symbolic = shape_arithmetic.TABLE.get(node.op) if domain == DEFAULT else None
         if symbolic is not None:
@@ -409,6 +414,21 @@ def spread(parameter: Any, shape: tuple[Any, ...], axis: int, block: int) -> Any
     lined = [1] * len(shape)
     lined[axis] = -1
     return parameter.reshape(lined) if isinstance(parameter, np.ndarray) else ops.reshape(parameter, lined)
+
+
+def _check_inputs(node: Node) -> None:
+    """FileFormatError where an input that the operator must have is left out, or there are more than it takes."""
+    defs = package().defs
+    if not defs.has(node.op, node.version):
+        return
+    schema = defs.get_schema(node.op, node.version)
+    if not schema.min_input <= len(node) <= schema.max_input:
+        raise FileFormatError(
+            f"{node.label}: {len(node)} inputs; {node.op} takes {schema.min_input} to {schema.max_input}"
+        )
+    for formal, given in zip(schema.inputs, node.proto.input, strict=False):
+        if not given and formal.option == defs.OpSchema.FormalParameterOption.Single:
+            raise FileFormatError(f"{node.label}: its input {formal.name!r} is left out, and it must be there")
 
 
 def size_name(text: str) -> str:
