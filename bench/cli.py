@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from .format_cli import bench_accuracy, bench_formats
 from .scheme_cli import scheme_app
 from .tiles.cli import add_to
 
@@ -308,6 +309,10 @@ def peers_gemm(
         with open(json_file, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
     raise typer.Exit(1 if gemm.failed(result) else 0)
+
+
+bench_app.command("accuracy")(bench_accuracy)
+bench_app.command("formats")(bench_formats)
 
 
 @bench_app.command("schemes")

@@ -3,9 +3,10 @@
 from .blocks import dequantize as dequantize
 from .blocks import quantize as quantize
 from .blocks import quantized as quantized
+from .blocks import scheme_of as scheme_of
 from .reader import Contents as Contents
 from .reader import RawTensor as RawTensor
 from .reader import read as load
 from .writer import write as save
 
-__all__ = ["Contents", "RawTensor", "dequantize", "load", "quantize", "quantized", "save"]
+__all__ = ["Contents", "RawTensor", "dequantize", "load", "quantize", "quantized", "save", "scheme_of"]

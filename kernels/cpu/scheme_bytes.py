@@ -11,6 +11,7 @@ from ..forge import Native
 from ..reference.scheme_steps import bytes_decode_step, bytes_encode_step, bytes_split_step
 from ..schemes.definition import Definition
 from ..schemes.steps import SchemeDecode, SchemeEncode, SchemeSplit
+from .bounds import proven
 from .map import compiled
 from .reductions import lanes
 
@@ -18,6 +19,7 @@ _HEADER = """\
 import numpy as np
 from numba import njit
 from {package}.vectormath import f32, i32, to_int{sequences}
+from {package}.local_arrays import at_most, at_most_whole, local_f32, local_i32
 from {package}.views import part, row_at
 bare = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 {function}
@@ -49,7 +51,7 @@ def tile(n0, n1, x, codes):
 """
 _DECODE = """
 @bare
-def decode_one(codes, g, y, at{more}):
+def decode_one(codes, g, y, at):
     out = part(y, at, BLOCK)
 {body}
 
@@ -57,14 +59,13 @@ def decode_one(codes, g, y, at{more}):
 def tile(n0, n1, codes, y):
     K = y.shape[1]
     spare = np.zeros(BLOCK, np.float32)
-{scratch}
     for n in range(n0, n1):
         row, into = row_at(codes, n), row_at(y, n)
         for g in range(K // BLOCK):
-            decode_one(row, g, into, g * BLOCK{more})
+            decode_one(row, g, into, g * BLOCK)
         rest = K // BLOCK * BLOCK
         if rest < K:
-            decode_one(row, K // BLOCK, spare, 0{more})
+            decode_one(row, K // BLOCK, spare, 0)
             for i in range(rest, K):
                 into[i] = spare[i - rest]
 """
@@ -101,11 +102,18 @@ def tile(n0, n1, codes, q, scale{offset}, K):
 
 
 def _header(scheme: Definition, captured: Captured, name: str) -> str:
+    block, nbytes = int(scheme.block), int(scheme.block_bytes or 0)  # type: ignore[arg-type]
+    if name == "encode":
+        sizes = [block, nbytes]
+    elif scheme.grouped is None:
+        sizes = [nbytes, block]
+    else:
+        sizes = [nbytes, block, *[block // scheme.grouped.group] * (2 if scheme.grouped.offset else 1)]
     sequences = "".join(f", {s}" for s in sorted(set(captured.helpers) - {"f32", "i32", "to_int"}))
     return _HEADER.format(
         package=__package__,
         sequences=sequences,
-        function=lanes(captured.emit(name)),
+        function=proven(lanes(captured.emit(name)), name, sizes),
         block=scheme.block,
         nbytes=scheme.block_bytes,
     )
@@ -120,42 +128,45 @@ def build_encode(kernel: SchemeEncode) -> Native:
 @register("bytes_decode", backend="cpu", variant="captured", requires=compiled)
 def build_decode(kernel: SchemeDecode) -> Native:
     scheme = kernel.scheme
-    grouped = scheme.grouped
-    if grouped is None:
-        body, scratch, more = "    decode(part(codes, g * BYTES, BYTES), out)", "", ""
-    else:
-        count = int(scheme.block) // grouped.group  # type: ignore[arg-type]
-        scratch = f"    scale = np.zeros({count}, np.float32)\n"
-        more = ", scale"
-        if grouped.offset:
-            scratch += f"    offset = np.zeros({count}, np.float32)\n"
-            more += ", offset"
-        if grouped.table is not None:
-            scratch += "    q = np.zeros(BLOCK, np.int32)\n"
-            more += ", q"
-        body = _joined(scheme)
-    text = _DECODE.format(tile=TILE, body=body, scratch=scratch, more=more)
-    return Native(_header(scheme, scheme.captured_decode, "decode") + text)
+    text = _DECODE.format(tile=TILE, body=_whole() if scheme.grouped is None else _joined(scheme))
+    table = "" if scheme.grouped is None or scheme.grouped.table is None else scheme.grouped.facts[-1]
+    values = f"TABLE = np.array({list(table)!r}, np.float32)\n" if table else ""
+    return Native(_header(scheme, scheme.captured_decode, "decode") + values + text)
+
+
+def _whole() -> str:
+    """Statements that decode a block at once, into a place that nothing else can alias, so that stores vectorise."""
+    return """\
+    made = local_f32(BLOCK)
+    decode(part(codes, g * BYTES, BYTES), made)
+    for i in range(at_most(BLOCK)):
+        out[i] = made[i]
+"""
 
 
 def _joined(scheme: Definition) -> str:
     """Statements that decode a block in two passes over it: its integers, then times the scales."""
     grouped = scheme.grouped
     assert grouped is not None
-    into = "out" if grouped.table is None else "q"
+    count = int(scheme.block) // grouped.group  # type: ignore[arg-type]
     offset = ", offset" if grouped.offset else ""
-    lines = [f"decode(part(codes, g * BYTES, BYTES), {into}, scale{offset})"]
-    if grouped.table is not None:
-        lines.append(f"table = np.array({[float(v) for v in grouped.table]!r}, np.float32)")
-    value = "out[i]" if grouped.table is None else "table[q[i]]"
+    lines = [
+        f"q = local_{'f32' if grouped.table is None else 'i32'}(BLOCK)",
+        f"scale = local_f32({count})",
+        *([f"offset = local_f32({count})"] if grouped.offset else []),
+        f"decode(part(codes, g * BYTES, BYTES), q, scale{offset})",
+    ]
+    length = "at_most_whole" if grouped.group <= 32 else "at_most"
+    value = "part_q[i]" if grouped.table is None else "TABLE[part_q[i]]"
     if grouped.zero:
         value = f"({value} - np.float32({grouped.zero}))"
     lines += [
-        f"for j in range({int(scheme.block) // grouped.group}):",  # type: ignore[arg-type]
+        f"for j in range({count}):",
         "    s = scale[j]",
         *(["    o = offset[j]"] if grouped.offset else []),
-        f"    for i in range(j * {grouped.group}, (j + 1) * {grouped.group}):",
-        f"        out[i] = {value} * s{' + o' if grouped.offset else ''}",
+        f"    part_q, part_out = part(q, j * {grouped.group}, {grouped.group}), part(out, j * {grouped.group}, {grouped.group})",
+        f"    for i in range({length}({grouped.group})):",
+        f"        part_out[i] = {value} * s{' + o' if grouped.offset else ''}",
     ]
     return "".join(f"    {line}\n" for line in lines)
 
