@@ -72,7 +72,7 @@ def check(names: Sequence[str] = ()) -> list[dict[str, Any]]:
     rng = np.random.default_rng(1)
     x = (rng.standard_normal((64, 1024)) * 0.02 * np.exp(rng.standard_normal((64, 1)) * 6)).astype(np.float32)
     x[1] = np.round(x[1] * 400) / 8
-    x[2:5] = np.float32([[0], [1], [-1]])
+    x[2:5] = np.array([[0], [1], [-1]], np.float32)
     rows = []
     for name in track([n.upper() for n in names] or types(), "checking", str):
         kind, scheme = gguf.GGMLQuantizationType[name], tw.gguf.scheme_of(name)
