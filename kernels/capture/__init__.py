@@ -182,6 +182,10 @@ class _Program:
         self.trees[name] = tree
         return kind
 
+    def returns_lone(self, kind: Kind) -> bool:
+        """Whether the outermost function may return such an array by itself, for a tuple of one."""
+        return len(self._stack) == 1 and self.returns == (kind,)
+
     def result_kind(self, rewriter: Rewriter, kind: Kind, node: ast.AST) -> Kind:
         """The kind of the outermost function's result, where the caller asked for one."""
         if self.returns is None or len(self._stack) > 1:

@@ -86,7 +86,9 @@ class Rewriter(Calls):
             self.refuse("returns nothing", node)
         e = self.expr(node.value)
         if e.kind in ("f[]", "i[]"):
-            self.refuse("returns an array; return numbers or a tuple of them", node)
+            if not self.program.returns_lone(e.kind):
+                self.refuse("returns an array; return numbers or a tuple of them", node)
+            e = Expr(ast.Tuple([e.tree], ast.Load()), (e.kind,), parts=(e,))
         wanted = self.join(self.returned, e.kind, node, "the result")
         wanted = self.program.result_kind(self, wanted, node)
         self.changed |= wanted != self.returned

@@ -123,7 +123,7 @@ from .reduce import (
     rms_norm,
     softmax,
 )
-from .schemes import encode, fake_quantize
+from .schemes import decode, encode, fake_quantize, scheme_cache
 from .tables import compact, group_by, join, key_codes, quantiles, rolling, row_count, sort_order, take
 
 __all__ = [
@@ -159,6 +159,7 @@ __all__ = [
     "cos",
     "cosh",
     "cumsum",
+    "decode",
     "depth_to_space",
     "dequantize",
     "div",
@@ -234,6 +235,7 @@ __all__ = [
     "rsqrt",
     "scatter_elements",
     "scatter_nd",
+    "scheme_cache",
     "selu",
     "shift_left",
     "shift_right",

@@ -209,6 +209,8 @@ class Definition:
             return None
         names = self._names("fit", self.fit, 1)
         kinds = tuple(p.result for p in self.stored)
+        if kinds == ("f[]",):  # a lone table, with or without a tuple around it
+            return self._capture("fit", self.fit, {names[0]: "f[]"}, returns=kinds)
         made = self._capture("fit", self.fit, {names[0]: "f[]"})
         if not isinstance(made.returns, tuple) and kinds == ("f",):  # fit may return a lone number
             return self._capture("fit", self.fit, {names[0]: "f[]"}, returns="f")

@@ -217,6 +217,22 @@ def test_a_learned_table_is_a_parameter(block, run_step):
     agree(Scheme("learned", 2, block, {"table": Table(4, "bf16")}, levels, nearest, entry), hard(12, 130), run_step)
 
 
+def ladder(x):
+    table = np.zeros(4, np.float32)
+    for i in range(4):
+        table[i] = x[0] * i
+    return table
+
+
+def test_a_lone_table_needs_no_tuple_around_it():
+    from tilework import Scheme as Public
+
+    scheme = Public("ladder", 2, "row", {"table": Table(4)}, ladder, nearest, entry)
+    w = np.array([[1, 2.2, -1, 4], [-2, -4, -5, 9]], np.float32)
+    np.testing.assert_array_equal(scheme.fit_params(w)["table"][:, 0], [[0, 1, 2, 3], [0, -2, -4, -6]])
+    np.testing.assert_array_equal(scheme.fake_quantize(w), [[1, 2, 0, 3], [-2, -4, -4, 0]])
+
+
 def test_a_table_of_another_size_is_an_error(run_step):
     from tilework import Scheme as Public
     from tilework.primitives.errors import CaptureError as Wrong
