@@ -20,6 +20,7 @@ _HOME = {
     "Buffer": "primitives",
     "CudaExecutor": "executors",
     "DType": "primitives",
+    "DaskExecutor": "executors",
     "Edge": "primitives",
     "IndexSpace": "primitives",
     "LayoutSpec": "primitives",
@@ -65,6 +66,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from .executors import CudaExecutor as CudaExecutor
+    from .executors import DaskExecutor as DaskExecutor
     from .executors import SingleThreadExecutor as SingleThreadExecutor
     from .executors import Stream as Stream
     from .executors import TilingExecutor as TilingExecutor

@@ -237,6 +237,21 @@ bench_app.add_typer(peers_app, name="peers")
 add_to(bench_app)
 
 
+@bench_app.command("scaling")
+def bench_scaling(
+    workers: Annotated[str, typer.Option(metavar="N,..", help="Numbers of local workers beside one.")] = "2",
+    blocks: Annotated[int, typer.Option(min=1, help="Of the job.")] = 200,
+    rows: Annotated[int, typer.Option(min=1, help="Of a block.")] = 2048,
+    rounds: Annotated[int, typer.Option(min=1, help="In each, every number of workers does the job once.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """A batch job on local Dask workers (extra `dask`): the same bytes, and how near two workers come to twice one."""
+    from . import scaling
+
+    result = scaling.measure(_counts(workers), blocks, rows, rounds)
+    print_json(result) if as_json else scaling.show(result)
+
+
 @peers_app.command("steps")
 def peers_steps(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1,2",

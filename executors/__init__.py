@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "CudaExecutor": "cuda",
+    "DaskExecutor": "dask",
     "SingleThreadExecutor": "single_thread",
     "Stream": "streaming",
     "TilingExecutor": "tiling",
@@ -23,6 +24,7 @@ def __getattr__(name: str) -> Any:
 
 if TYPE_CHECKING:
     from .cuda import CudaExecutor as CudaExecutor
+    from .dask import DaskExecutor as DaskExecutor
     from .registry import executor as executor
     from .single_thread import SingleThreadExecutor as SingleThreadExecutor
     from .streaming import Stream as Stream

@@ -153,6 +153,12 @@ def _method() -> _MethodDef:
     return _MethodDef(b"launch", code.address, _FASTCALL, b"Run a laid out program on these arrays.")
 
 
+def load() -> None:
+    """Compile the launcher's own code, or take it from the cache, before anything is to be launched."""
+    if usable():
+        _method()
+
+
 def _builtin(payload: bytes) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
