@@ -240,9 +240,9 @@ add_to(bench_app)
 @bench_app.command("scaling")
 def bench_scaling(
     workers: Annotated[str, typer.Option(metavar="N,..", help="Numbers of local workers beside one.")] = "2",
-    blocks: Annotated[int, typer.Option(min=1, help="Of the job.")] = 200,
-    rows: Annotated[int, typer.Option(min=1, help="Of a block.")] = 2048,
-    rounds: Annotated[int, typer.Option(min=1, help="In each, every number of workers does the job once.")] = 5,
+    blocks: Annotated[int, typer.Option(min=1, help="Of the job.")] = 60,
+    rows: Annotated[int, typer.Option(min=1, help="Of a block.")] = 32768,
+    rounds: Annotated[int, typer.Option(min=1, help="In each, every number of workers does the job once.")] = 2,
     as_json: Json = False,
 ) -> None:
     """A batch job on local Dask workers (extra `dask`): the same bytes, and how near two workers come to twice one."""

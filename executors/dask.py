@@ -54,11 +54,18 @@ class DaskExecutor:
     client   a distributed.Client, the address of a scheduler, or None: the current client
     threads  of one run; None: what a worker's host has, divided by the runs that its workers can have at once
     retries  how often a block is run again that failed, beyond those whose worker died
+    workers  addresses of workers that may run blocks; None: all, also those that come later
     settings of the TilingExecutor on each worker: isa=, tile=, numerics=, fuse=, chain=
     """
 
     def __init__(
-        self, client: Any = None, *, threads: int | None = None, retries: int = RETRIES, **settings: Any
+        self,
+        client: Any = None,
+        *,
+        threads: int | None = None,
+        retries: int = RETRIES,
+        workers: Sequence[str] | None = None,
+        **settings: Any,
     ) -> None:
         distributed = _distributed()
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -69,6 +76,7 @@ class DaskExecutor:
         self.client = distributed.Client(client) if isinstance(client, str) else client or _current(distributed)
         self.threads = threads
         self.retries = retries
+        self.workers = list(workers) if workers is not None else None
         self.settings = settings
         self.backend = "cpu"
 
@@ -280,7 +288,8 @@ def _processors() -> int:
 def _in_order(executor: DaskExecutor, tasks: Iterator[tuple[Callable[..., Any], Sequence[Any]]], progress: Any) -> Any:
     """Results of tasks in their order, of which a bounded number is on its way. Left early, the others are cancelled."""
     client, run = executor.client, next(_runs)
-    threads = sum(client.nthreads().values()) or 1
+    known = client.nthreads()
+    threads = sum(known[w] for w in executor.workers or known if w in known)
     waiting: deque[Any] = deque()
     done, told = 0, _told(progress)
 
@@ -291,7 +300,8 @@ def _in_order(executor: DaskExecutor, tasks: Iterator[tuple[Callable[..., Any], 
                 return
             function, given = task
             name = f"tilework-{os.getpid()}-{run}-{done + len(waiting)}"
-            waiting.append(client.submit(function, *given, key=name, retries=executor.retries, pure=False))
+            how = {"key": name, "retries": executor.retries, "workers": executor.workers, "pure": False}
+            waiting.append(client.submit(function, *given, **how))
 
     try:
         more()
