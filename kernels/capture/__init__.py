@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,6 +36,7 @@ __all__ = ["Captured", "Note", "capture"]
 
 VERSION = 1
 DECORATOR = '@njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
+LOCAL = re.compile(r"\bnp\.zeros\((\d+), np\.(float32|int32)\)")  # a local array in captured text
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,14 @@ class Captured:
         package = __name__.partition(".")[0]
         helpers = ", ".join(self.helpers)
         line = f"from {package}.kernels.cpu.vectormath import {helpers}\n" if helpers else ""
+        if any(LOCAL.search(text) for text in self.source.values()):
+            line += f"from {package}.kernels.cpu.views import zeros_f32, zeros_i32\n"
         return f"import numpy as np\nfrom numba import njit\n{line}"
 
     def emit(self, name: str, decorator: str = DECORATOR, arithmetic: str = "operators") -> str:
         """Text of a module part that defines the function as `name`; whatever else it defines begins with `name`_.
 
+        decorator    the usual one is for the CPU, where local arrays are on the stack
         arithmetic   "operators", or "calls" to write float32 + - * / as add(a, b), sub, mul and div, for a compiler
                      that would contract a product and a sum
         """
@@ -92,6 +97,8 @@ class Captured:
             if piece in self._trees:
                 if arithmetic == "calls":
                     text = _with_calls(text)
+                if decorator == DECORATOR:
+                    text = LOCAL.sub(lambda found: f"zeros_{found[2][0]}32({found[1]})", text)
                 text = f"{decorator}\n{text}" if decorator else text
             parts.append(text)
         text = "\n\n".join(parts)

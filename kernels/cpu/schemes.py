@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 from {package}.scalar import saturate_narrow
 from {package}.vectormath import f32, i32, to_int{sequences}
-from {package}.views import as_u16, part, row_at, rows_at
+from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
 inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """

@@ -1,4 +1,7 @@
-"""One-dimensional contiguous views, which compiled loops vectorise over, of arrays whose strides Numba does not know."""
+"""One-dimensional contiguous views, which compiled loops vectorise over, of arrays whose strides Numba does not know.
+
+Also small arrays that live on the stack, or in registers where the loops over them are unrolled.
+"""
 
 from __future__ import annotations
 
@@ -92,3 +95,25 @@ def _as_words(kind: Any) -> Any:
 
 
 as_u16, as_u32, as_u64 = map(_as_words, (types.uint16, types.uint32, types.uint64))
+
+
+def _zeros(element: Any) -> Any:
+    @intrinsic(prefer_literal=True)
+    def zeros(typingctx: Any, n: Any) -> Any:
+        """A local array of n zeros, n written as a number. It ends with the function that it is made in."""
+        if not isinstance(n, types.IntegerLiteral):
+            return None
+        kind = types.Array(element, 1, "C")
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            room = ir.ArrayType(context.get_data_type(element), n.literal_value)
+            place = cgutils.alloca_once(builder, room)
+            builder.store(ir.Constant(room, None), place)
+            return _view(context, builder, kind, place, ir.Constant(I64, n.literal_value))
+
+        return kind(n), codegen
+
+    return zeros
+
+
+zeros_f32, zeros_i32 = _zeros(types.float32), _zeros(types.int32)

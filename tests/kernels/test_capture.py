@@ -213,6 +213,34 @@ def test_products_and_sums_are_not_contracted(tmp_path):
     assert "vfmadd" not in "\n".join(run.inspect_asm().values())
 
 
+def test_local_arrays_are_not_allocated(tmp_path):
+    run = compiled_loop(capture(buffered, "f"), tmp_path)
+    run(np.ones(64, np.float32), np.empty(64, np.float32))
+    text = "\n".join(run.inspect_asm().values())
+    assert "NRT_MemInfo_alloc" not in text
+    assert "NRT_Allocate" not in text
+
+
+def test_a_local_array_in_a_loop_begins_with_zeros_each_time(tmp_path):
+    def restarted(x):
+        total = 0.0
+        for n in range(3):
+            window = np.zeros(5, np.float32)
+            counts = np.zeros(3, np.int32)
+            for i in range(5):
+                window[(int(x) + i) % 5] += x * i + n
+                counts[i % 3] += 1
+            total += window[n] * counts[n]
+        return total
+
+    captured = capture(restarted, "f")
+    run = compiled_loop(captured, tmp_path)
+    (x,) = samples("f", 103)
+    y = np.empty_like(x)
+    run(x, y)
+    assert_same_bits(y, np.array([captured.interpreted(v) for v in x], np.float32))
+
+
 def test_tuples_are_returned():
     assert capture(split, "f").interpreted(6.0) == (1.5, 2)
     assert capture(split, "f").returns == ("f", "i")
