@@ -84,7 +84,7 @@ class Captured:
     def emit(self, name: str, decorator: str = DECORATOR, arithmetic: str = "operators") -> str:
         """Text of a module part that defines the function as `name`; whatever else it defines begins with `name`_.
 
-        decorator    the usual one is for the CPU, where local arrays are on the stack
+        decorator    the usual one is for the CPU, where local arrays that are not returned are on the stack
         arithmetic   "operators", or "calls" to write float32 + - * / as add(a, b), sub, mul and div, for a compiler
                      that would contract a product and a sum
         """
@@ -97,7 +97,7 @@ class Captured:
             if piece in self._trees:
                 if arithmetic == "calls":
                     text = _with_calls(text)
-                if decorator == DECORATOR:
+                if decorator == DECORATOR and not _returns_arrays(self._trees[piece]):
                     text = LOCAL.sub(lambda found: f"zeros_{found[2][0]}32({found[1]})", text)
                 text = f"{decorator}\n{text}" if decorator else text
             parts.append(text)
@@ -295,6 +295,28 @@ def _plain_helpers() -> dict[str, Callable[..., Any]]:
         return call
 
     return {name: plain(name) for name in SEQUENCES}
+
+
+def _returns_arrays(tree: ast.FunctionDef) -> bool:
+    """Whether an array that the function makes may leave it in a result."""
+
+    def arrays(node: ast.AST) -> bool:
+        """Whether a value may be or hold one: elements, lengths and the results of sequences are numbers."""
+        if isinstance(node, ast.Name):
+            return node.id in made
+        if isinstance(node, ast.Call):
+            own = isinstance(node.func, ast.Name) and node.func.id.startswith(PREFIX)
+            return bool(LOCAL.fullmatch(ast.unparse(node))) or (own and any(map(arrays, node.args)))
+        return not isinstance(node, ast.Subscript) and any(map(arrays, ast.iter_child_nodes(node)))
+
+    made: set[str] = set()
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    for _ in assigned:  # an array may go from name to name
+        for node in assigned:
+            if arrays(node.value):
+                made |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return) and node.value is not None]
+    return any(map(arrays, returned))
 
 
 def _with_calls(text: str) -> str:

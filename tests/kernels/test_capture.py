@@ -221,6 +221,24 @@ def test_local_arrays_are_not_allocated(tmp_path):
     assert "NRT_Allocate" not in text
 
 
+def test_an_array_that_is_returned_outlives_its_function():
+    def learned(x):
+        table, count = np.zeros(4, np.float32), np.zeros(4, np.int32)
+        for i in range(4):
+            table[i] = x * i
+            count[i] += i
+        first = table
+        return (first, table[1])
+
+    def summed(x):
+        table, low = learned(x)
+        return table[3] + low
+
+    text = capture(summed, "f").emit("made")
+    assert "np.zeros(4, np.float32)" in text
+    assert "zeros_f32" not in text
+
+
 def test_a_local_array_in_a_loop_begins_with_zeros_each_time(tmp_path):
     def restarted(x):
         total = 0.0
