@@ -11,6 +11,10 @@ hypothesis.settings.register_profile("tilework", deadline=None, derandomize="CI"
 hypothesis.settings.load_profile("tilework")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--minutes", type=float, default=1, help="how long each test of tests/soak runs")
+
+
 def _absent(reason, promise):
     """Skip; or fail, where the environment variable `promise` says that what is missing should be here."""
     if os.environ.get(promise) == "1":

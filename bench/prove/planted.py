@@ -226,7 +226,7 @@ def misplaced() -> list[str]:
     return found
 
 
-def seen(fault: Fault, folder: Path, seconds: float) -> str | None:
+def seen(fault: Fault, folder: Path, seconds: float, count: int) -> str | None:
     """What the self-test says of the package in `folder` with this fault; None where it says nothing."""
     file = folder / "tilework" / fault.file
     right = file.read_text(encoding="utf-8")
@@ -234,6 +234,7 @@ def seen(fault: Fault, folder: Path, seconds: float) -> str | None:
     report = folder / "found.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tilework.bench.prove", "--steps", fault.steps, "--stop", "--json", str(report)]
+    command += ["--count", str(count)]
     environment = {**os.environ, "PYTHONPATH": str(folder), "TILEWORK_CACHE_DIR": str(folder / "cache")}
     try:
         run = subprocess.run(
@@ -255,7 +256,8 @@ def main(given: list[str] | None = None) -> int:
     """Plant all faults, print which are found; 1 where one is missed."""
     parser = argparse.ArgumentParser(prog="python -m tilework.bench.prove.planted", description=__doc__)
     parser.add_argument("--only", default="", help="faults whose file holds this text")
-    parser.add_argument("--seconds", type=float, default=60, help="how long the self-test may look for each")
+    parser.add_argument("--count", type=int, default=1000, help="configurations that may be tried for each")
+    parser.add_argument("--seconds", type=float, default=300, help="how long the self-test may look for each")
     options = parser.parse_args(given)
     wrong = misplaced()
     if wrong:
@@ -266,7 +268,7 @@ def main(given: list[str] | None = None) -> int:
         place = copied(Path(folder) / "copy")
         for n, fault in enumerate(chosen, 1):
             start = time.monotonic()
-            text = seen(fault, place, options.seconds)
+            text = seen(fault, place, options.seconds, options.count)
             took = time.monotonic() - start
             print(
                 f"{n}/{len(chosen)} {fault.file}: {fault.old.splitlines()[0][:60]!r}: {text or 'MISSED'} ({took:.0f} s)",
