@@ -481,6 +481,29 @@ def peers_executor(
     executor.measure(parts or [], blocks, *(tuple(map(int, numbers)) for numbers in counts))
 
 
+@peers_app.command("models")
+def peers_models(
+    targets: Annotated[
+        list[str], typer.Argument(metavar="FILE|FOLDER...", help="ONNX files, or folders that hold some.")
+    ],
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    batch: Annotated[
+        str, typer.Option(metavar="N,..", help="Batches, where the first axis of every input is free.")
+    ] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    every: Annotated[bool, typer.Option("--all", help="Float models too.")] = False,
+    first: Annotated[bool, typer.Option("--first", help="Also the time from the imports to a first answer.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Quantized ONNX models against ONNX Runtime's best mode; status 1 if one cannot be run."""
+    from .peers import models
+
+    options = models.Options(_counts(threads), _counts(batch), blocks, every, first)
+    result = models.measure(targets, options)
+    print_json(result) if as_json else models.show(result)
+    raise typer.Exit(1 if any("wrong" in row for row in result["rows"]) else 0)
+
+
 @peers_app.command("stack")
 def peers_stack(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..primitives.errors import ArgumentError
-from ..primitives.kernel import Affine, Axis, IndexSpace, index_space
+from ..primitives.kernel import Affine, Axis, IndexSpace, index_space, signature
 from .recording import Operand
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,7 @@ def _shortened(
 
 def _followed(kernel: Any) -> set[str]:
     """The axes that everything the kernel writes follows: along them, tiles write parts of their own."""
-    written = [spec for spec in kernel.signature() if spec.writes]
+    written = [spec for spec in signature(kernel) if spec.writes]
     axes = [{f for f in spec.follows or () if isinstance(f, str)} for spec in written]
     return set.intersection(*axes) if axes else set()
 
@@ -114,7 +114,7 @@ def _followed(kernel: Any) -> set[str]:
 def _traffic(kernel: Any, operands: Sequence[Operand]) -> list[tuple[set[str], int]]:
     """Per read slot of the kernel: the axes that it follows, and about how many bytes it has."""
     found = []
-    reads = [spec for spec in kernel.signature() if spec.reads]
+    reads = [spec for spec in signature(kernel) if spec.reads]
     for spec, operand in zip(reads, operands, strict=False):
         axes = {f.axis if isinstance(f, Affine) else f for f in spec.follows or () if f is not None}
         found.append((axes, operand.nbytes))

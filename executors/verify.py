@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..primitives.errors import PipelineError
-from ..primitives.kernel import index_space
+from ..primitives.kernel import index_space, signature
 from .intervals import Array, dimensions, is_partition, needs
 from .program import ARENA, LOCAL
 
@@ -77,7 +77,7 @@ def _own_parts(item: Laid) -> None:
         space = index_space(kernel)
         assert space is not None
         cut_axes = {axis.name for axis, n in zip(space.axes, how.counts, strict=True) if n > 1}
-        for spec in kernel.signature():
+        for spec in signature(kernel):
             if not spec.writes:
                 continue
             followed = {f for f in spec.follows or () if isinstance(f, str)}

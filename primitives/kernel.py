@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from functools import wraps
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from . import dtypes
 from .errors import LayoutError, PipelineError
 from .sizes import Size, SizeLike, size
 
+T = TypeVar("T")
 Access = str  # "read", "write" or "update" (state: read and written in place)
 ACCESS = ("read", "write", "update")
 
@@ -146,6 +148,26 @@ class Kernel(Protocol):
     def execute(self, ctx: Any) -> None: ...
 
 
+def _once(about: Callable[[Kernel], T]) -> Callable[[Kernel], T]:
+    """What a kernel says of itself, asked once of each frozen one: it can say nothing else the next time."""
+    name = f"_{about.__name__}_once"
+
+    @wraps(about)
+    def asked(kernel: Kernel) -> T:
+        kept: T
+        if name in getattr(kernel, "__dict__", ()):
+            kept = kernel.__dict__[name]
+            return kept
+        kept = about(kernel)
+        frozen = getattr(type(kernel), "__dataclass_params__", None)
+        if frozen is not None and frozen.frozen and hasattr(kernel, "__dict__"):
+            kernel.__dict__[name] = kept
+        return kept
+
+    return asked
+
+
+@_once
 def index_space(kernel: Kernel) -> IndexSpace | None:
     """The kernel's index space, or None for one that runs whole."""
     declared = getattr(kernel, "index_space", None)
@@ -155,6 +177,7 @@ def index_space(kernel: Kernel) -> IndexSpace | None:
     return space
 
 
+@_once
 def signature(kernel: Kernel) -> tuple[ArgSpec, ...]:
     """The kernel's slots, checked: ArgSpecs with distinct names, at least one of them written."""
     if isinstance(kernel, type):

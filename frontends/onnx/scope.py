@@ -11,6 +11,7 @@ import numpy as np
 
 from ...executors.single_thread import SingleThreadExecutor
 from ...kernels import ops
+from ...kernels.reference import quantize as reference
 from ...primitives import dtypes
 from ...primitives.errors import FileFormatError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
@@ -53,6 +54,7 @@ class Scope:
         self._constants: dict[int, tuple[Array, Value]] = {} if outer is None else outer._constants
         self._materialized: dict[int, tuple[Coded | Tabled, Value]] = {} if outer is None else outer._materialized
         self._settled: dict[int, tuple[Coded, Array]] = {} if outer is None else outer._settled
+        self.tabled: dict[int, tuple[Coded, Tabled]] = {} if outer is None else outer.tabled
         if self.depth > DEEPEST:
             raise FileFormatError(f"{model.name}: graphs are nested more than {DEEPEST} deep")
 
@@ -77,7 +79,8 @@ class Scope:
         ):
             kept = self._settled.get(id(operand))
             if kept is None:
-                kept = operand, self.evaluate(lambda scope: dequantize(scope, operand), [])
+                found = decoded(operand)
+                kept = operand, self.evaluate(lambda scope: dequantize(scope, operand), []) if found is None else found
                 self._settled[id(operand)] = kept
             return kept[1]
         return operand
@@ -304,7 +307,7 @@ class Scope:
         if inner.depth > DEEPEST:
             raise FileFormatError(f"{node.label}: functions are nested more than {DEEPEST} deep")
         inner.lookups, inner._constants, inner._materialized = self.lookups, self._constants, self._materialized
-        inner._settled = self._settled
+        inner._settled, inner.tabled = self._settled, self.tabled
         inner.attributes = {
             **defaults,
             **{a.name: self.attribute(a, node.label) for a in function.attribute_proto},
@@ -339,6 +342,22 @@ def widened(array: Array) -> Array:
     if array.dtype.name in ("uint4", "uint2"):
         return array.astype(np.uint8)
     return array
+
+
+def decoded(coded: Coded) -> Array | None:
+    """The numbers of constant codes without blocks, at once by the reference; None where the steps have to say them."""
+    codes, scale, zero = widened(coded.codes), coded.scale, coded.zero_point
+    if codes.dtype.kind not in "iu" or scale.dtype != np.float32 or coded.dtype != "f32" or coded.block:
+        return None
+    if not ((scale > 0) & np.isfinite(scale)).all() or (zero is not None and zero.shape != scale.shape):
+        return None
+    if scale.size == 1:
+        shape: tuple[int, ...] = ()
+    elif scale.ndim == 1 and codes.ndim and scale.size == codes.shape[coded.axis]:
+        shape = tuple(-1 if d == coded.axis else 1 for d in range(codes.ndim))
+    else:
+        return None
+    return reference.dequantize(codes, scale.reshape(shape), 0 if zero is None else widened(zero).reshape(shape))
 
 
 IN_BYTES = {"s4b": "s8", "u4b": "u8", "s2b": "s8", "u2b": "u8"}

@@ -432,11 +432,13 @@ def resize(
     """
     pipe, x = _entered("resize", x)
     axis = _axis("resize", axis, x.ndim)
+    times = int(scale)  # of a size that only a run knows, what it becomes may be no expression of the operand's sizes
+    whole = times == scale and times > 0 and not isinstance(x.shape[axis], int) and size == x.shape[axis] * times
     kernel = Resize(
         dtype_of(x),
         x.ndim,
         axis,
-        relative([size], [x.shape], "resize")[0],
+        f"{times}*I{axis}" if whole else relative([size], [x.shape], "resize")[0],
         float(scale),
         mode,
         coordinates,

@@ -68,9 +68,7 @@ def to_codes(
             return x.codes
     table = tables.as_table(scope, x) if dtype in ("u8", "s8") and not block and _constant(scale, zero_point) else None
     if table is not None:
-        found = tables.quantized(
-            scope, table, lambda inner, v: ops.quantize(v, scale.reshape(()), _scalar(zero_point), dtype=dtype)
-        )
+        found = tables.quantized(scope, table, scale, zero_point, dtype)
         if found is not None:
             return found
     value = scope.value(scope.settle(x))
@@ -89,10 +87,6 @@ def _small_float(value: Value, scale: Any, dtype: str, axis: int, block: int, sa
 def _constant(scale: Any, zero_point: Any) -> bool:
     """Whether scale and zero point are one constant each."""
     return all(x is None or (isinstance(x, np.ndarray) and x.size == 1) for x in (scale, zero_point))
-
-
-def _scalar(zero_point: Any) -> Any:
-    return 0 if zero_point is None else zero_point.reshape(())
 
 
 def _layout(scale: Any, axis: int, block: int) -> dict[str, Any]:

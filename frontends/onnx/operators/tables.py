@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....kernels.reference import quantize as reference
+from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ..node import Coded, Node, Tabled
 from ..scope import Scope
@@ -38,9 +40,13 @@ def as_table(scope: Scope, operand: Any) -> Tabled | None:
     known = all(x is None or isinstance(x, np.ndarray) for x in (operand.scale, operand.zero_point))
     if operand.codes.dtype.name not in ("u8", "s8") or not operand.per_tensor or not known:
         return None
-    root, table = root_of(scope, operand.codes)
-    flat = Coded(table, operand.scale.reshape(()), _flat(operand.zero_point), 0, 0, operand.dtype)
-    return Tabled(root, scope.settle(flat), lambda: scope.value(operand))
+    kept = scope.tabled.get(id(operand))
+    if kept is None:
+        root, table = root_of(scope, operand.codes)
+        flat = Coded(table, operand.scale.reshape(()), _flat(operand.zero_point), 0, 0, operand.dtype)
+        kept = operand, Tabled(root, scope.settle(flat), lambda: scope.value(operand))
+        scope.tabled[id(operand)] = kept
+    return kept[1]
 
 
 def _flat(zero_point: Any) -> Any:
@@ -72,11 +78,14 @@ def t_rank(tables: list[Tabled | None]) -> int:
     return max((len(t.shape) for t in tables if t is not None), default=0)
 
 
-def quantized(scope: Scope, operand: Tabled, quantize: Callable[[Scope, Value], Value]) -> Value | None:
-    """The codes of a table's numbers as a look-up, where they are 8-bit codes."""
-    table = scope.evaluate(lambda inner: quantize(inner, inner.value(operand.numbers)), [])
-    if table.dtype not in (np.uint8, np.int8):
+def quantized(scope: Scope, operand: Tabled, scale: Any, zero_point: Any, dtype: str) -> Value | None:
+    """The codes of a table's numbers as a look-up, where the numbers are real. scale, zero_point: of one element."""
+    numbers, s = operand.numbers, scale.reshape(())
+    if numbers.dtype != np.float32 or s.dtype != np.float32 or not 0 < s < np.inf:
         return None
+    kind = dtypes.get(dtype)
+    zero = 0 if zero_point is None else zero_point.reshape(())
+    table = reference.quantize(numbers, s, zero, lo=int(kind.min), hi=int(kind.max), dtype=kind.numpy)
     codes = ops.lookup(operand.codes, table)
     scope.lookups[id(codes)] = operand.codes, table, codes
     return codes
