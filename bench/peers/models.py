@@ -84,7 +84,7 @@ def measure(targets: Iterable[str], options: Options) -> dict[str, Any]:
                     took = timing.paired(calls, options.rounds, pause=threads > 1).median("onnxruntime")
                     networks[key] = min(networks.get(key, np.inf), took)
                     continue
-                row = {
+                row: dict[str, Any] = {
                     "model": path.stem,
                     "threads": threads,
                     "batch": batch,

@@ -13,6 +13,7 @@ REAL = ("f32", "f16", "bf16")
 SIGNED = ("s8", "s16", "s32", "s64")
 UNSIGNED = ("u8", "u16", "u32", "u64")
 WHOLE = (*SIGNED, *UNSIGNED)
+DOUBLE = "f64"  # has what IEEE 754 itself defines to the last bit, and no written sequences
 ANY = (*REAL, *WHOLE, "bool")
 
 
@@ -43,14 +44,22 @@ class Operation:
         """The element types that it takes."""
         return (
             *(REAL if self.real else ()),
+            *((DOUBLE,) if self.double else ()),
             *(SIGNED if self.signed else ()),
             *(UNSIGNED if self.unsigned else ()),
             *(("bool",) if self.logic else ()),
         )
 
+    @property
+    def double(self) -> str:
+        """The expression on float64; "" where there is none."""
+        return _DOUBLE.get(self.name, "")
+
     def expression(self, dtype: str) -> str:
         if dtype in REAL:
             return self.real
+        if dtype == DOUBLE:
+            return self.double
         return self.signed if dtype in SIGNED else self.unsigned if dtype in UNSIGNED else self.logic
 
 
@@ -84,6 +93,27 @@ _SEQUENCES = (
 ).split()
 
 _CHOICE = "{a} if {condition} else {b}"
+
+_DOUBLE = {
+    **{name: f"{{a}} {sign} {{b}}" for name, sign in zip(("sub", "add", "mul", "div"), "-+*/", strict=True)},
+    "equal": "{a} == {b}",
+    "not_equal": "{a} != {b}",
+    "less": "{a} < {b}",
+    "less_equal": "{a} <= {b}",
+    "greater": "{a} > {b}",
+    "greater_equal": "{a} >= {b}",
+    "minimum": "{a} if {a} <= {b} or {a} != {a} else {b}",
+    "maximum": "{a} if {a} >= {b} or {a} != {a} else {b}",
+    "where": _CHOICE,
+    "neg": "-{x}",
+    "abs": "abs({x})",
+    "isnan": "{x} != {x}",
+    "sqrt": "np.sqrt({x})",
+    "floor": "np.floor({x})",
+    "ceil": "np.ceil({x})",
+    "trunc": "np.trunc({x})",
+    "round": "np.rint({x})",
+}
 
 _ROWS = (
     _binary("sub", "{a} - {b}", "T({a} - {b})"),

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import tilework as tw
+from tilework.kernels import forge
 from tilework.kernels.cpu import isa
 from tilework.primitives import errors
 
@@ -65,6 +66,42 @@ def test_a_transposed_convolution_adds_multiples_of_a_window(executor):
     y = tw.ops.conv_transpose(pipe.input("x", "s8", x.shape), np.array([[[1, 10, 100]]], np.int8), strides=2)
     pipe.output("y", y)
     assert executor.run(pipe, {"x": x})["y"].tolist() == [[[1, 10, 102, 20, 200]]]
+
+
+@pytest.mark.skipif(forge.jit_disabled(), reason="plain Python is not expanded")
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads", "more", "groups", "outputs"),
+    [
+        (2, 2, 0, 0, 1, 3),
+        (4, 2, 1, 0, 1, 17),
+        (4, 2, (1, 0, 2, 1), 0, 2, 6),
+        ((6, 3), (3, 1), (1, 0, 1, 1), (2, 0), 1, 1),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["u8", "f32"])
+def test_a_transposed_convolution_of_whole_strides_is_made_of_phases(
+    dtype, kernel, strides, pads, more, groups, outputs
+):
+    rng = np.random.default_rng(0)
+    taps = (kernel, kernel) if isinstance(kernel, int) else kernel
+    pipe = tw.Pipeline("up")
+    x = pipe.input("x", dtype, ("N", 6, "H", 7))
+    if dtype == "u8":
+        w = rng.integers(-128, 128, (6, outputs // groups, *taps)).astype(np.int8)
+        bias, given = (
+            rng.integers(-99, 99, outputs).astype(np.int32),
+            rng.integers(0, 256, (2, 6, 5, 7)).astype(np.uint8),
+        )
+    else:
+        w = rng.normal(size=(6, outputs // groups, *taps)).astype(np.float32)
+        bias, given = rng.normal(size=outputs).astype(np.float32), rng.normal(size=(2, 6, 5, 7)).astype(np.float32)
+    zero = {"a_zero_point": 7} if dtype == "u8" else {}
+    y = tw.ops.conv_transpose(x, w, bias, strides=strides, pads=pads, out_pads=more, groups=groups, **zero)
+    pipe.output("y", tw.ops.requantize(y, multiplier=0.01, zero_point=9) if dtype == "u8" else tw.ops.relu(y))
+    want = tw.SingleThreadExecutor("reference").run(pipe, {"x": given})["y"]
+    plan = tw.TilingExecutor(threads=2).compile(pipe)
+    assert "phases" in plan.explain()
+    np.testing.assert_array_equal(plan.run({"x": given})["y"], want, strict=True)
 
 
 SHAPES = [  # N, C, H, O, k, stride, padding, groups, dilation: on, below and above tiles of 16 and 64 channels

@@ -299,3 +299,42 @@ def test_mistakes_of_the_caller_are_named(onnx, tmp_path):
     (tmp_path / "text.onnx").write_text("this is no model")
     with pytest.raises(FileFormatError):
         tw.onnx.load(tmp_path / "text.onnx")
+
+
+def test_a_chain_that_begins_with_a_constant_is_a_table_too(onnx):
+    facts = {"s": np.float32(0.1), "z": np.uint8(7), "c": np.int8([30]), "cs": np.float32(0.05), "cz": np.int8(0)}
+    nodes = [
+        ("DequantizeLinear", ["x", "s", "z"], ["dx"], {}),
+        ("DequantizeLinear", ["c", "cs", "cz"], ["dc"], {}),
+        ("Mul", ["dc", "dx"], ["m"], {}),
+        ("QuantizeLinear", ["m", "s", "z"], ["y"], {}),
+    ]
+    shape = (np.uint8, [1, 5, 3, 50])
+    proto = model(onnx, nodes, {"x": shape}, {"y": shape}, facts)
+    assert [step.kernel.name for step in tw.onnx.load(proto).steps] == ["lookup_u8u8"]
+    run(proto, x=RNG.integers(0, 256, (1, 5, 3, 50)).astype(np.uint8))
+
+
+def test_a_size_that_is_no_expression_of_another_may_be_doubled(onnx):
+    """After a stride of two the rows are floordiv(..); resizing them by two needs nothing but the operand."""
+    facts = {"w": RNG.normal(size=(2, 1, 3, 3)).astype(np.float32), "scales": np.float32([1, 1, 2, 2])}
+    nodes = [
+        ("Conv", ["x", "w"], ["half"], {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ("Resize", ["half", "", "scales"], ["y"], {"mode": "nearest"}),
+    ]
+    proto = model(onnx, nodes, {"x": (np.float32, ["N", 1, "H", "W"])}, {"y": (np.float32, None)}, facts)
+    assert run(proto, x=RNG.normal(size=(1, 1, 7, 6)).astype(np.float32))["y"].shape == (1, 2, 8, 6)
+
+
+def test_batch_normalization_in_training_mode(onnx):
+    facts = {"scale": np.float32([2, 3]), "bias": np.float32([1, -1]), "m": np.float32([0, 1]), "v": np.float32([1, 2])}
+    nodes = [("BatchNormalization", ["x", *facts], ["y", "rm", "rv"], {"training_mode": 1, "momentum": 0.75})]
+    shape, each = (np.float32, [4, 2, 3]), (np.float32, [2])
+    proto = model(onnx, nodes, {"x": shape}, {"y": shape, "rm": each, "rv": each}, facts)
+    x = RNG.normal(size=(4, 2, 3)).astype(np.float32)
+    found = run(proto, x=x)
+    mean, variance = x.mean((0, 2)), x.var((0, 2))
+    y = (x - mean[:, None]) / np.sqrt(variance + 1e-5)[:, None] * facts["scale"][:, None] + facts["bias"][:, None]
+    np.testing.assert_allclose(found["y"], y, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found["rm"], 0.75 * facts["m"] + 0.25 * mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["rv"], 0.75 * facts["v"] + 0.25 * variance, rtol=1e-5)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from tilework.executors import SingleThreadExecutor
 from tilework.kernels.argmax import Argmax
-from tilework.kernels.elementwise import Add, AddQuantized, Clip, Relu
+from tilework.kernels.elementwise import TABLE, Add, AddQuantized, Clip, Relu
+from tilework.kernels.ops.tabled import tabled
+from tilework.primitives import Pipeline
 from tilework.primitives.errors import ArgumentError, DTypeMismatch
 
 F32 = np.float32
@@ -129,3 +132,19 @@ def test_what_does_not_exist_is_refused():
         Argmax("f32", "u8")
     with pytest.raises(ArgumentError, match="0 to 1"):
         Argmax("f32", "s64", 2, 2)
+
+
+@pytest.mark.parametrize("op", ["add", "div", "minimum", "maximum", "less", "where", "abs", "round"])
+def test_float64_has_what_ieee_defines_to_the_last_bit(op):
+    special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, 2.5, 1e300, 1e-310, 0.1])
+    a, b = np.repeat(special, 10), np.tile(special, 10)
+    given = {"condition": a > b, "a": a, "b": b, "x": a}
+    given = {name: given[name] for name in TABLE[op].values}
+    pipe = Pipeline("doubles")
+    pipe.output(
+        "y", tabled(op, *(pipe.input(n, "bool" if x.dtype == bool else "f64", x.shape) for n, x in given.items()))
+    )
+    found, wanted = (SingleThreadExecutor(backend).run(pipe, given)["y"] for backend in ("cpu", "reference"))
+    assert_array_equal(found, wanted, strict=True)
+    known = {"minimum": np.minimum(a, b), "maximum": np.maximum(a, b), "where": np.where(a > b, a, b)}
+    assert_array_equal(found, known.get(op, found), strict=True)

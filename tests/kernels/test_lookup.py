@@ -38,6 +38,13 @@ def test_any_shape_and_stride(run):
         assert_array_equal(run(Lookup("s8", "u8", 3), view, table("u8")), table("u8")[view.astype(np.uint8)])
 
 
+def test_around_the_64_elements_of_a_vector(run):
+    x = np.random.default_rng(1).integers(0, 256, (2, 3, 130)).astype(np.uint8)
+    for n in (63, 64, 65, 127, 128, 129, 130):
+        for view in (x[:, :, :n], np.ascontiguousarray(x[:, :, :n]), np.ascontiguousarray(x[:1, :, :n])):
+            assert_array_equal(run(Lookup("u8", "s8", 3), view, table("s8")), table("s8")[view])
+
+
 @pytest.mark.parametrize(
     ("error", "match", "x", "given"),
     [

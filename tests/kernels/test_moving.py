@@ -183,6 +183,9 @@ def test_resize(mode):
 
 def test_resize_by_two_repeats_elements():
     same(run(lambda x: ops.resize(x, 3, 12, coordinates="asymmetric", rounding="floor"), x=IMAGE), IMAGE.repeat(2, 3))
+    for rules in ({"coordinates": "asymmetric", "rounding": "floor"}, {}):  # by a factor that is known ahead
+        x = np.arange(2 * 5, dtype=np.uint8).reshape(2, 5)
+        same(run(lambda x, rules=rules: ops.resize(x, 1, 15, scale=3.0, **rules), x=x), x.repeat(3, 1))
     halves = tw.eager.resize(np.array([0.0, 1.0], np.float32), 0, 4, "linear")
     same(halves, np.array([0.0, 0.25, 0.75, 1.0], np.float32))
 

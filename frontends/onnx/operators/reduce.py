@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....kernels.cast import Cast
 from ....primitives.pipeline import Value
 from ..node import Node, axes_of
 from ..scope import operator
@@ -65,7 +66,19 @@ def softmax(node: Node) -> Any:
             raise node.unsupported(f"axis {axis} has {depth} elements, known only at run time; a constant number works")
         hot = ops.one_hot(place, depth, np.array([0, 1], x.dtype.numpy), along)  # type: ignore[union-attr]
         return hot if node.version >= 13 else ops.reshape(hot, x.shape)
-    return (ops.log_softmax if node.op == "LogSoftmax" else ops.softmax)(x, axes if len(axes) > 1 else axes[0])
+    of = ops.log_softmax if node.op == "LogSoftmax" else ops.softmax
+    narrow = _before_widening(x)
+    found = of(x if narrow is None else narrow, axes if len(axes) > 1 else axes[0])
+    return found if narrow is None else ops.cast(found, "f64")
+
+
+def _before_widening(x: Value) -> Value | None:
+    """What a float64 value was cast from, where that was float32: float32's softmax serves it as well."""
+    if str(x.dtype) != "f64" or x.producer is None:
+        return None
+    step = x.producer[0]
+    found: Value = next(iter(step.inputs.values()))
+    return found if isinstance(step.kernel, Cast) and str(found.dtype) == "f32" else None
 
 
 @operator("LayerNormalization")
@@ -98,7 +111,7 @@ def rms_norm(node: Node) -> Any:
 @operator("BatchNormalization")
 def batch_norm(node: Node) -> Any:
     if node.attr("training_mode", 0):
-        raise node.unsupported("training mode; inference works")
+        return _batch_norm_training(node)
     x, epsilon = node.value(0), node.attr("epsilon", 1e-5)
     if x.ndim == 1:
         return ops.reshape(_folded(ops.unsqueeze(x, [1]), node, epsilon), x.shape)
@@ -107,6 +120,23 @@ def batch_norm(node: Node) -> Any:
     scale, bias, average, variance = (channels(node.value(n), x.ndim) for n in range(1, 5))
     deviation = ops.sqrt(ops.add(variance, np.array(epsilon, variance.dtype.numpy)))  # type: ignore[union-attr]
     return ops.add(ops.mul(ops.div(ops.sub(x, average), deviation), scale), bias)
+
+
+def _batch_norm_training(node: Node) -> Any:
+    """Normalized by the mean and the variance of x itself; and the running ones moved towards them."""
+    x, momentum = node.value(0), np.float32(node.attr("momentum", 0.9))
+    axes = [d for d in range(x.ndim) if d != 1]
+    average = ops.reduce("mean", x, axes, True)
+    centred = ops.sub(x, average)
+    variance = ops.reduce("mean", ops.mul(centred, centred), axes, True)
+    scale, bias = (channels(node.value(n), x.ndim) for n in (1, 2))
+    deviation = ops.sqrt(ops.add(variance, np.float32(node.attr("epsilon", 1e-5))))
+    found = [ops.add(ops.mul(ops.div(centred, deviation), scale), bias)]
+    for n, new in ((3, average), (4, variance)):
+        old = node.value(n)
+        moved = ops.mul(ops.reshape(new, old.shape), np.float32(1) - momentum)
+        found.append(ops.add(ops.mul(old, momentum), moved))
+    return found
 
 
 def _folded(x: Value, node: Node, epsilon: float) -> Value:

@@ -10,7 +10,7 @@ import string
 
 from ....primitives import dtypes
 from ...elementwise import Elementwise, Operation, QuantizedElementwise
-from ...elementwise.table import REAL
+from ...elementwise.table import DOUBLE, REAL
 from ...factory import register
 from ...sequence import SEQUENCES
 from .. import vectormath  # noqa: F401  (it has the sequences registered)
@@ -59,6 +59,8 @@ def prelude(text: str) -> str:
 
 def refuses(kernel: Elementwise | QuantizedElementwise) -> str | None:
     """Why CUDA has no expression of an operation, or None."""
+    if isinstance(kernel, Elementwise) and kernel.source == DOUBLE:
+        return "float64 has no CUDA kernels"
     text = kernel.row.real if isinstance(kernel, QuantizedElementwise) else kernel.row.expression(kernel.source)
     return "the remainder of floats has no CUDA kernel" if "fmod32" in text else None
 

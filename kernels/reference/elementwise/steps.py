@@ -1,7 +1,7 @@
 """The operations of the table (kernels/elementwise/table.py) on arrays: real numbers, integers, and codes.
 
 On float32 an operation is one written sequence of IEEE operations, called here on whole arrays. float16 and bfloat16
-are widened exactly, and the result is rounded once, ties to even.
+are widened exactly, and the result is rounded once, ties to even. float64 has what IEEE 754 defines to the last bit.
 """
 
 from __future__ import annotations
@@ -47,6 +47,18 @@ _REAL: dict[str, Callable[..., Any]] = {
 }
 
 
+_DOUBLE: dict[str, Callable[..., Any]] = {
+    **{op: _REAL[op] for op in ("sub", "add", "mul", "div", "neg", "abs", "isnan", "where", "round")},
+    **{op: _REAL[op] for op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
+    "minimum": lambda a, b: np.where((a <= b) | np.isnan(a), a, b),
+    "maximum": lambda a, b: np.where((a >= b) | np.isnan(a), a, b),
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+}
+
+
 def meaning(op: str, real: bool) -> Callable[..., Any]:
     """The function of arrays (float32, or of one integer type) that an operation is."""
     if not real:
@@ -69,6 +81,8 @@ def elementwise(op: str, values: Sequence[ArrayLike], numbers: Sequence[ArrayLik
         if not real or op == "where":
             found = meaning(op, False)(*arrays)
             return np.asarray(found, np.bool_ if found.dtype == bool else source)
+        if source == np.float64:
+            return np.asarray(_DOUBLE[op](*arrays))
         wide = [to_f32(a) for a in arrays]
         found = np.asarray(meaning(op, True)(*wide, *(to_f32(n)[()] for n in numbers)))
         return found if found.dtype == bool else found.astype(source)
