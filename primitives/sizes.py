@@ -179,16 +179,11 @@ def size(x: SizeLike | _Atom) -> int | Size:
     return _read(x)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _read(x: str) -> int | Size:
     """What a string says. A plan asks for the same few thousands of times."""
     if len(x) > LONGEST:
         raise SizeError(f"size {x[:40]!r}... has {len(x)} characters; at most {LONGEST} are read")
-    return _read(x)
-
-
-@lru_cache(maxsize=4096)
-def _read(x: str) -> int | Size:
     try:
         return _parse(ast.parse(x.strip(), mode="eval").body)
     except SizeError as error:
