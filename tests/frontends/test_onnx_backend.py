@@ -5,7 +5,10 @@ import pytest
 
 pytest.importorskip("onnx", reason="onnx's backend tests need the package onnx (extra onnx)")
 
-SAMPLE = "^test_(dequantizelinear_axis|quantizelinear_axis|add|clip_inbounds|qlinearconv|matmulinteger|transpose_all_permutations_0)_cpu$"
+SAMPLE = (
+    "^test_(dequantizelinear_axis|quantizelinear_axis|add|clip_inbounds|qlinearconv|matmulinteger|"
+    "transpose_all_permutations_0)_cpu$"
+)
 
 
 def test_a_sample_of_the_packages_own_tests_passes():
