@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -247,6 +249,19 @@ class CudaPlan(SingleThreadPlan):
         with named(step), ctx.entered(step.name, step.kernel, step.specs, slots):
             step.kernel.execute(ctx)
         written |= {v.name for v in step.outputs.values() if ctx.is_written(self.handles[v.name])}
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        name: str | None = None,
+        cc: tuple[int, int] = (8, 0),
+    ) -> Path:
+        """Write the plan as PTX, constants, and a list of what to launch; see export.export."""
+        from .export import export
+
+        return export(self, folder, shapes, name=name, cc=cc)
 
     def explain(self) -> str:
         """The graph for every set of sizes that was asked for: nodes, grids, arguments, what each waits for."""
