@@ -26,6 +26,8 @@ L2 = 256 * 1024  # bytes that the intermediates of one tile may fill; what each 
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
 MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
 LEAST_ROWS = 48  # rows of a tile, so that weights are read for enough of them; a multiple of most register tiles
+MOST_ROWS = 1.5  # times the rows that fill that: where tiles are not whole otherwise
+UNEVEN = 1.04  # times its share, what a thread may have
 MOST_AGAIN = 1.15  # what the chain may compute, halos included, by what it would compute without tiles; a kernel may
 # say less of itself (`most_again`): where arithmetic is all of its time, there is little that a stage could save
 
@@ -212,6 +214,8 @@ class _Search:
         a_row = self._live(chain, held) / size
         rows = max(least, int(L2 / max(a_row, 1)) // least * least)
         pieces = -(-max(self.threads, -(-size // rows)) // self.threads) * self.threads
+        if not asked:
+            pieces = _even(size, pieces, multiple, self.threads, least, MOST_ROWS * rows)
         tile = -(-(asked or -(-size // pieces)) // multiple) * multiple
         if not asked and pieces >= 8 * self.threads and tile > least:  # as many whole rows of register tiles as can be
             tile = max(tile // math.lcm(least, multiple), 1) * math.lcm(least, multiple)
@@ -237,6 +241,23 @@ class _Search:
     def _live(self, chain: list[Link], held: dict[str, int]) -> int:
         """The most bytes of held values that are alive at once."""
         return lower_bound((self.nbytes[name], first, last) for name, (first, last) in lives(chain, held).items())
+
+
+def _even(size: int, pieces: int, multiple: int, threads: int, least: int, most: float) -> int:
+    """About as many pieces, but so that no thread has far more rows than another once tiles are whole multiples.
+
+    least, most   rows of a tile, where it is another one
+    """
+
+    def busiest(n: int) -> float:
+        tile = -(-size // max(n, 1) // multiple) * multiple
+        if n < threads or (n != pieces and not least <= tile <= most):
+            return float("inf")
+        return int((tiles_of(size, tile) @ (-1, 1))[::threads].sum())
+
+    if threads == 1 or busiest(pieces) <= UNEVEN * size / threads:
+        return pieces
+    return min((pieces + step * threads for step in (0, -1, 1, -2)), key=busiest)
 
 
 def lives(chain: Sequence[Link], held: Mapping[str, int]) -> dict[str, tuple[int, int]]:
