@@ -181,7 +181,8 @@ def check(index: int, case: Case, levels: list[Level], elements: int, scalar: fl
 
 def _product(row: Array) -> Array:
     """What comes out of a product with one: -0 is 0 then, and integers are held in 16 bits before it."""
-    return row + np.float32(0) if row.dtype == np.float32 else row.astype(np.int16).astype(np.int32)
+    with np.errstate(invalid="ignore"):  # a NaN that signals becomes one that does not
+        return row + np.float32(0) if row.dtype == np.float32 else row.astype(np.int16).astype(np.int32)
 
 
 def _one_at_a_time(
