@@ -42,11 +42,14 @@ import numpy as np  # noqa: E402
 import tilework as tw  # noqa: E402
 
 try:
-    import polars as pl
     import pyarrow as pa
     import pyarrow.parquet
 except ImportError:
-    pl = pa = None
+    pa = None
+try:
+    import polars as pl
+except ImportError:
+    pl = None
 
 BATCH = 2**17
 
@@ -159,7 +162,7 @@ def compare(given):
 
         found = ours()
         times = {"tilework": [], "polars": []}
-        if pl is not None:
+        if pl is not None and pa is not None:
             other = theirs()
             for name in ("rows", "items", "least", "largest"):
                 assert (other[name].to_numpy() == found[name]).all(), name
@@ -167,7 +170,10 @@ def compare(given):
                 np.testing.assert_allclose(other[name].to_numpy(), found[name], rtol=1e-12)
             print("polars finds the same: counts, integers, least and largest equal, sums of floats within 1e-12")
         for _ in range(given.rounds):
-            for name, run in (("tilework", ours), *((("polars", theirs),) if pl is not None else ())):
+            for name, run in (
+                ("tilework", ours),
+                *((("polars", theirs),) if pl is not None and pa is not None else ()),
+            ):
                 start = time.perf_counter()
                 run()
                 times[name].append(time.perf_counter() - start)
