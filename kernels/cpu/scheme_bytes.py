@@ -31,7 +31,10 @@ TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc
 _ENCODE = """
 @bare
 def encode_one(x, at, codes, g):
-    encode(part(x, at, BLOCK), part(codes, g * BYTES, BYTES))
+    given, source = local_f32(BLOCK), part(x, at, BLOCK)
+    for i in range(at_most(BLOCK)):
+        given[i] = source[i]
+    encode(given, part(codes, g * BYTES, BYTES))
 
 {tile}
 def tile(n0, n1, x, codes):

@@ -11,7 +11,7 @@ def f16_at(codes, at):
 
 
 def spread(x):
-    """(lowest, highest, 1 where there is a NaN) of a block."""
+    """(lowest, highest) of a block."""
     lo = x[0]
     hi = x[0]
     for v in x:
@@ -20,19 +20,12 @@ def spread(x):
     return lo, hi
 
 
-def has_nan(x):
-    bad = 0
-    for v in x:
-        bad = bad | (1 if v != v else 0)
-    return bad
-
-
 def magnitude(x):
-    """The largest magnitude of a block; NaN where there is one."""
+    """The largest magnitude of a block, NaN passed over."""
     m = np.float32(0)
     for v in x:
         m = max(m, abs(v))
-    return np.float32(np.nan) if has_nan(x) else m
+    return m
 
 
 def signed_extreme(x):

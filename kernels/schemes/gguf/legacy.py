@@ -8,13 +8,16 @@ import numpy as np
 from ...minifloat import f16_bits
 from ..definition import Definition as Scheme
 from ..grouped import Grouped
-from .halves import as_byte, f16_at, half_away, has_nan, inverse, magnitude, signed_extreme, spread
+from .halves import as_byte, f16_at, half_away, inverse, magnitude, signed_extreme, spread
 
 BLOCK = 32
 
 
 def q4_0_encode(x, codes):
-    d = np.float32(np.nan) if has_nan(x) else signed_extreme(x) / -8.0
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    d = np.float32(np.nan) if bad else signed_extreme(x) / -8.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255
@@ -34,8 +37,11 @@ def q4_0_split(codes, q, scale):
 
 
 def q4_1_encode(x, codes):
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
     lo, hi = spread(x)
-    if has_nan(x):
+    if bad:
         lo = np.float32(np.nan)
         hi = lo
     d = (hi - lo) / 15.0
@@ -62,7 +68,10 @@ def q4_1_split(codes, q, scale, offset):
 
 
 def q5_0_encode(x, codes):
-    d = np.float32(np.nan) if has_nan(x) else signed_extreme(x) / -16.0
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    d = np.float32(np.nan) if bad else signed_extreme(x) / -16.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255
@@ -87,8 +96,11 @@ def q5_0_split(codes, q, scale):
 
 
 def q5_1_encode(x, codes):
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
     lo, hi = spread(x)
-    if has_nan(x):
+    if bad:
         lo = np.float32(np.nan)
         hi = lo
     d = (hi - lo) / 31.0
@@ -120,7 +132,10 @@ def q5_1_split(codes, q, scale, offset):
 
 
 def q8_0_encode(x, codes):
-    d = magnitude(x) / 127.0
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    d = np.float32(np.nan) if bad else magnitude(x) / 127.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255

@@ -54,7 +54,10 @@ def log2_floor(m):
 
 
 def mxfp4_encode(x, codes):
-    m = magnitude(x)
+    bad = 0
+    for i in range(32):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    m = np.float32(np.nan) if bad else magnitude(x)
     e = (log2_floor(m) + 125) & 255 if m > 0.0 else 0
     codes[0] = e
     d = half_power(e)

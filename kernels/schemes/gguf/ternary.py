@@ -25,7 +25,10 @@ def in_256(digits):
 
 
 def tq1_0_encode(x, codes):
-    d = magnitude(x)
+    bad = 0
+    for i in range(256):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    d = np.float32(np.nan) if bad else magnitude(x)
     scale = inverse(d)
     for i in range(32):
         digits = trit(x[i], scale) * 81 + trit(x[i + 32], scale) * 27 + trit(x[i + 64], scale) * 9
@@ -58,7 +61,10 @@ def tq1_0_split(codes, q, scale):
 
 
 def tq2_0_encode(x, codes):
-    d = magnitude(x)
+    bad = 0
+    for i in range(256):
+        bad = bad | (1 if x[i] != x[i] else 0)
+    d = np.float32(np.nan) if bad else magnitude(x)
     scale = inverse(d)
     for half in range(2):
         for i in range(32):
