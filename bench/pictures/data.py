@@ -83,16 +83,20 @@ Series = dict[str, list[tuple[float, float]]]
 
 
 def by_size(result: Result) -> Series:
-    """{"tilework" or a peer: [(operations or position, us)]}, of the sweeps on the least threads; two shapes at least."""
+    """{"tilework" or a peer: [(operations or position, us)]}, of the sweeps on the least threads; two shapes at least.
+
+    Several kernels have a line each, by their names.
+    """
     fewest = min((s.threads for s in result.sweeps), default=1)
     found: Series = {}
     mine = [s for s in result.sweeps if s.threads == fewest and time_us(s)]
+    one = len({s.kernel for s in mine}) == 1
     for n, s in enumerate(sorted(mine, key=lambda s: s.operations)):
         at = s.operations or float(n + 1)
-        found.setdefault("tilework", []).append((at, time_us(s) or 0.0))
+        found.setdefault("tilework" if one else s.kernel, []).append((at, time_us(s) or 0.0))
         for r in s.peers:
             found.setdefault(r.name, []).append((at, r.p5_us))
-    return found if len({s.label for s in mine}) > 1 else {}
+    return found if any(len(line) > 1 for line in found.values()) else {}
 
 
 def by_threads(result: Result) -> Series:

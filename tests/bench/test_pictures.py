@@ -173,3 +173,12 @@ def test_a_browser_shows_the_page_and_sorts_its_tables(result, tmp_path, browser
     assert [float(v) for v in facts["down"] if v is not None] == times[::-1]
     assert facts["wide"] > 300
     assert not facts["overflow"]
+
+
+def test_kernels_have_a_line_each_against_size(result):
+    assert [len(line) for name, line in data.by_size(result).items() if name == "tilework"] == [2]
+    result.sweeps[2].kernel = "another"
+    assert data.by_size(result).keys() >= {"gemm_u8s8s32", "another"}
+    for s in result.sweeps:
+        s.peers = []
+    assert data.by_size(result) == {}
