@@ -357,7 +357,8 @@ def decoded(coded: Coded) -> Array | None:
         shape = tuple(-1 if d == coded.axis else 1 for d in range(codes.ndim))
     else:
         return None
-    return reference.dequantize(codes, scale.reshape(shape), 0 if zero is None else widened(zero).reshape(shape))
+    zero = 0 if zero is None else widened(zero).reshape(shape)
+    return np.asarray(reference.dequantize(codes, scale.reshape(shape), zero))
 
 
 IN_BYTES = {"s4b": "s8", "u4b": "u8", "s2b": "s8", "u2b": "u8"}

@@ -301,8 +301,9 @@ def test_mistakes_of_the_caller_are_named(onnx, tmp_path):
         tw.onnx.load(tmp_path / "text.onnx")
 
 
-def test_a_chain_that_begins_with_a_constant_is_a_table_too(onnx):
-    facts = {"s": np.float32(0.1), "z": np.uint8(7), "c": np.int8([30]), "cs": np.float32(0.05), "cz": np.int8(0)}
+@pytest.mark.parametrize("constant", [np.int8(30), np.int8([30])])
+def test_a_chain_that_begins_with_a_constant_is_a_table_too(onnx, constant):
+    facts = {"s": np.float32(0.1), "z": np.uint8(7), "c": constant, "cs": np.float32(0.05), "cz": np.int8(0)}
     nodes = [
         ("DequantizeLinear", ["x", "s", "z"], ["dx"], {}),
         ("DequantizeLinear", ["c", "cs", "cz"], ["dc"], {}),
