@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 UNSHIPPED = ("tests", "docs", "examples", "build", "dist", "venv")  # folders of the checkout that are no room
 
-DATA = {"py.typed", "bench/data/digits.npz", "bench/data/README.md"}
+DATA = {"py.typed", "bench/data/digits.npz", "bench/data/README.md", "kernels/schemes/gguf/grids.npz"}
 
 
 def sources():
