@@ -60,7 +60,7 @@ def assembly(level, store="s32"):
     family = gemm_plan.plan(64, 64, "u8", "s8", store, level=isa.select(level)).family
     fresh = f"{family.source()}# compiled, not loaded: {os.getpid()} {time.time_ns()}\n"
     entry = forge.entry(forge.Native(fresh, raw=True), 0, ())
-    return entry.keep[0].get_asm_str()
+    return entry.keep.get_asm_str()
 
 
 @pytest.mark.skipif("avx2" not in [level.name for level in isa.available()], reason="needs AVX2")
@@ -85,9 +85,9 @@ def test_a_named_lesser_machine_gets_no_instruction_beyond_it(named, tmp_path):
         "from tilework.kernels.cpu import gemm_plan, isa\n"
         "assert isa.select().name == 'avx2', isa.available()\n"
         "family = gemm_plan.plan(64, 40, 'u8', 's8', 'u8').family\n"
-        "(made, _) = gemm_plan.addresses(family)[1]\n"
-        "print(made.keep[0].get_asm_str())\n"
-        "print(gemm_plan.driver().keep[0].get_asm_str())\n"
+        "made = gemm_plan.addresses(family)[1].entry\n"
+        "print(made.keep.get_asm_str())\n"
+        "print(gemm_plan.driver().keep.get_asm_str())\n"
     )
     env = {**os.environ, **named, "TILEWORK_CACHE_DIR": str(tmp_path)}
     env.pop("TILEWORK_ISA", None)
