@@ -25,13 +25,15 @@ class Pace:
         self._decided: bool | None = None
         self._before: bool | None = None  # what was decided the last time
         self._until = AGAIN
+        self._times: dict[bool, deque[float]] = {False: deque(maxlen=TRIALS), True: deque(maxlen=TRIALS)}
         self._ask()
 
     def _ask(self) -> None:
         self._decided = None
         self._runs = 0
         self._tried_s = 0.0
-        self._times: dict[bool, deque[float]] = {False: deque(maxlen=TRIALS), True: deque(maxlen=TRIALS)}
+        for times in self._times.values():  # the same ones: runs allocate nothing that stays
+            times.clear()
         self._alone = self._together = 0  # runs so far, each way
 
     @property
