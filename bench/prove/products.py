@@ -40,7 +40,7 @@ def _followed(draw: Draw, acc: Any, columns: int, integer: bool) -> Any:
         return ops.relu(codes, np.asarray(draw.code(dtype))) if draw.maybe(0.3) else codes
     if how == "function":
         return ops.map(bent, acc, draw.scale((columns,)))
-    if how == "residual" and not integer:
+    if how == "residual" and str(acc.dtype) == "f32":
         return ops.add(acc, draw.values("f32", (columns,), tame=True))
     return acc
 
