@@ -20,7 +20,8 @@ def test_every_cell_can_be_drawn_and_has_a_meaning(part):
         found = run.OF[cell].draw(draw, cell)
         for k, value in enumerate(found if isinstance(found, tuple) else (found,)):
             draw.pipe.output(f"y{k}", value)
-        SingleThreadExecutor("reference").run(draw.pipe, draw.inputs)
+        results = SingleThreadExecutor("reference").run(draw.pipe, draw.inputs)
+        assert {name: y.ndim for name, y in results.items()} == {n: v.ndim for n, v in draw.pipe.outputs.items()}, cell
 
 
 def test_what_is_right_is_counted():

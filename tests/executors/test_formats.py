@@ -5,23 +5,10 @@ import numpy as np
 import pytest
 
 import tilework as tw
+from tilework.bench.certificate import ML_DTYPES as ML
 from tilework.kernels.reference import schemes as reference
 from tilework.kernels.schemes import affine, minifloats, mx
 from tilework.primitives.errors import ArgumentError
-
-ML = {
-    "fp8_e4m3_nonsat": "float8_e4m3fn",
-    "fp8_e5m2_nonsat": "float8_e5m2",
-    "fp8_e4m3fnuz_nonsat": "float8_e4m3fnuz",
-    "fp8_e5m2fnuz_nonsat": "float8_e5m2fnuz",
-    "fp8_e4m3b11fnuz_nonsat": "float8_e4m3b11fnuz",
-    "fp8_e4m3_ieee_nonsat": "float8_e4m3",
-    "fp8_e3m4_nonsat": "float8_e3m4",
-    "fp6_e2m3": "float6_e2m3fn",
-    "fp6_e3m2": "float6_e3m2fn",
-    "fp4_e2m1": "float4_e2m1fn",
-    "bf16": "bfloat16",
-}
 
 
 def numbers(values):
