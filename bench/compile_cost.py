@@ -38,6 +38,7 @@ import tilework as tw
 
 from ..kernels import bundle, forge
 from ..kernels.cpu import isa
+from . import fresh
 
 K, N = 256, 128
 HEAD = "import numpy as np\nfrom tilework.kernels.vectormath import gelu_tanh, sigmoid, silu\n"
@@ -197,7 +198,6 @@ def edit(rounds: int = 3) -> int:
     """Time a script whose function is edited; the best of some rounds."""
     best: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "TILEWORK_CACHE_DIR": str(Path(folder, "cache"))}
         Path(folder, "run.py").write_text(_SCRIPT, encoding="utf-8")
         for turn in range(rounds):
             for what, a, given in (
@@ -211,9 +211,10 @@ def edit(rounds: int = 3) -> int:
                 ("unchanged, in a new process", f"2.{turn:02}", []),
             ):
                 Path(folder, "edited.py").write_text(_FUNCTION.format(a=a), encoding="utf-8")
-                command = [sys.executable, str(Path(folder, "run.py")), *given]
-                done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=folder)
-                found = json.loads(done.stdout)
+                script = str(Path(folder, "run.py"))
+                found = json.loads(
+                    fresh.python([script, *given], folder, TILEWORK_CACHE_DIR=str(Path(folder, "cache")))
+                )
                 if what not in best or found["seconds"] < best[what]["seconds"]:
                     best[what] = found
     for what, found in best.items():

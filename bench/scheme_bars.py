@@ -6,8 +6,6 @@ encode reads float32 and writes codes and parameters, a decode the other way rou
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +17,7 @@ import numpy as np
 
 import tilework as tw
 
-from . import timing
+from . import fresh, timing
 
 N = K = 4096
 SCHEMES = (
@@ -109,13 +107,12 @@ def edits() -> dict[str, Any]:
     """Seconds until the figures of a scheme are there: never seen, edited, and unchanged in a new process."""
     with tempfile.TemporaryDirectory() as folder:
         found = {}
-        fresh = time.time_ns() % 1_000_000 / 1e9  # so that no earlier run of this has compiled it
-        for what, top in (("first", 7.0 + fresh), ("edited", 6.5 + fresh), ("unchanged", 6.5 + fresh)):
+        unseen = time.time_ns() % 1_000_000 / 1e9  # so that no earlier run of this has compiled it
+        for what, top in (("first", 7.0 + unseen), ("edited", 6.5 + unseen), ("unchanged", 6.5 + unseen)):
             Path(folder, "bench_scheme.py").write_text(_SCHEME.format(top=top), encoding="utf-8")
             script = Path(folder, "run.py")
             script.write_text(_SCRIPT.format(module="bench_scheme"), encoding="utf-8")
-            done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=folder)
-            seconds, compiled = done.stdout.split()[-2:]
+            seconds, compiled = fresh.python([str(script)], folder).split()[-2:]
             found[what] = {"seconds": float(seconds), "compiled": int(compiled)}
     return found
 

@@ -18,6 +18,8 @@ from ..primitives.plugins import BACKENDS, announced, load, load_steps
 from .facts import wanted
 from .tileparams import Work, values_of
 
+OWN = ("cpu", "cuda", "reference")  # backends of this package
+
 Requirement = Callable[..., "str | bool | None"]
 
 
@@ -90,7 +92,7 @@ class Variant:
 
 
 _variants: dict[tuple[str, str], list[Variant]] = {}
-_loaded: set[str] = set()
+_loaded: set[str] = set()  # modules of this package that were imported for what they register
 _asked: set[str] = set()
 
 
@@ -118,6 +120,8 @@ def register(
     needs = (requires,) if callable(requires) else tuple(requires)
 
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
+        if not str(getattr(build, "__module__", "")).startswith(f"{__package__}."):
+            _load(backend, name)  # what replaces one of ours comes after it, whoever is asked for first
         found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}), tile_model)
         known = _variants.setdefault((name, backend), [])
         known[:] = [v for v in known if v.variant != variant] + [found]
@@ -136,7 +140,7 @@ def unregister(name: str, backend: str, variant: str | None = None) -> None:
 
 def find(name: str, backend: str, variant: str | None = None, **facts: Any) -> Variant:
     """The variant that serves; raises KernelNotFound with every candidate's reason."""
-    _load(backend)
+    _load(backend, name)
     if backend not in _asked and not any((key, backend) in _variants for key in _family(name)):
         _load_plugins(backend)
     refused = []
@@ -159,12 +163,14 @@ def get(name: str, backend: str, variant: str | None = None, **facts: Any) -> An
 
 def variants(name: str, backend: str) -> list[Variant]:
     """Everything that could serve, best first, whether or not its requirements hold."""
-    _load(backend)
+    _load(backend, name)
     return [v for key in _family(name) for v in sorted(_variants.get((key, backend), ()), key=lambda v: -v.priority)]
 
 
 def backends(name: str | None = None) -> list[str]:
     """The backends that have anything, or that have this kernel."""
+    for own in OWN:
+        _load(own, name)
     keys = _family(name) if name is not None else None
     return sorted({backend for (key, backend), found in _variants.items() if found and (keys is None or key in keys)})
 
@@ -174,14 +180,22 @@ def _family(name: str) -> list[str]:
     return ["_".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _load(backend: str) -> None:
-    """Import this package's own implementations for a backend, the first time that it is asked for."""
-    if backend in _loaded:
-        return
-    _loaded.add(backend)
+def _load(backend: str, name: str | None = None) -> None:
+    """Import this package's own implementations for a backend: of one kernel, or all of them.
+
+    The package of a backend may say in HOMES which of its modules register which names. Then only those of the kernel's
+    family are imported; a name that no module is said to have has all of them imported.
+    """
     home = f"{__package__}.{backend}"
-    if backend.isidentifier() and importlib.util.find_spec(home) is not None:
-        importlib.import_module(home)
+    if not backend.isidentifier() or importlib.util.find_spec(home) is None:
+        return
+    homes: Mapping[str, Sequence[str]] = getattr(importlib.import_module(home), "HOMES", {})
+    family = () if name is None else _family(name)
+    wanted_homes = [module for module, names in homes.items() if any(key in names for key in family)] or list(homes)
+    for module in wanted_homes:
+        if f"{backend}.{module}" not in _loaded:
+            importlib.import_module(f"{home}.{module}")
+            _loaded.add(f"{backend}.{module}")
 
 
 def _load_plugins(backend: str) -> None:
@@ -194,8 +208,8 @@ def _load_plugins(backend: str) -> None:
 
 
 def _miss(name: str, backend: str, refused: list[str]) -> str:
-    for other in ("cpu", "reference"):
-        _load(other)
+    for own in OWN:
+        _load(own)
     on_backend = sorted({key for (key, b), found in _variants.items() if b == backend and found})
     message = f"no kernel {name!r} on backend {backend!r}: "
     if refused:

@@ -8,8 +8,6 @@ same folder (NAME.onnx, NAME.qdq_u8s8.onnx, ..), float ones included.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +19,7 @@ import numpy as np
 import tilework as tw
 
 from ...primitives.errors import ArgumentError, TileworkError
-from .. import doctor, timing
+from .. import doctor, fresh, timing
 from . import missing, versions
 
 Array = np.ndarray[Any, Any]
@@ -189,7 +187,7 @@ def _sqnr(y: Array, want: Array) -> float:
 
 _OURS = """
 import sys, time, numpy as np, tilework as tw
-import numba, tilework.kernels.cpu
+import numba
 tw.onnx.load; executor = tw.TilingExecutor(threads=1)
 feeds = dict(np.load(sys.argv[2]))
 start = time.perf_counter()
@@ -216,10 +214,7 @@ def _first(path: Path) -> dict[str, Any]:
         np.savez(feeds, **(_feeds(path, _read(path), 1) or {}))  # type: ignore[arg-type]
 
         def once(text: str) -> float:
-            done = subprocess.run(
-                [sys.executable, "-c", text, str(path), str(feeds)], check=True, capture_output=True, text=True
-            )
-            return float(done.stdout.split()[-1])
+            return float(fresh.python(["-c", text, str(path), str(feeds)]).split()[-1])
 
         once(_OURS)
         return {

@@ -1,23 +1,51 @@
-"""How one CPU does each step. Importing this registers the backend "cpu"."""
+"""How one CPU does each step: the backend "cpu".
 
-from . import argmax as argmax
-from . import attention as attention
-from . import cast as cast
-from . import conv as conv
-from . import depthwise as depthwise
-from . import elementwise as elementwise
-from . import gemm_expand as gemm_expand
-from . import gemm_plain as gemm_plain
-from . import linear as linear
-from . import lookup as lookup
-from . import map as map
-from . import moving as moving
-from . import pool as pool
-from . import quantize as quantize
-from . import real_expand as real_expand
-from . import reduce as reduce
-from . import relayout as relayout
-from . import requantize as requantize
-from . import scheme_bytes as scheme_bytes
-from . import schemes as schemes
-from . import tables as tables
+Nothing is imported here. HOMES says which module registers which kernels, so that a process that runs two of them does
+not wait for the others; a test holds it to what the modules register.
+"""
+
+HOMES = {
+    "argmax": ("argmax",),
+    "attention.append": ("cache_append",),
+    "attention.codes": ("attention_s8",),
+    "attention.steps": ("attention",),
+    "cast": ("cast",),
+    "conv.expand": ("expand.conv", "expand.fused_conv"),
+    "conv.plain": ("conv",),
+    "conv.steps": ("conv_panels",),
+    "conv.transposed": ("expand.conv", "expand.fused_conv"),
+    "conv.weights": ("arrange_weights",),
+    "depthwise.expand": ("expand.conv", "expand.fused_conv"),
+    "depthwise.steps": ("depthwise_panels",),
+    "elementwise.basic": ("add", "add_quantized", "clip", "relu"),
+    "elementwise.steps": ("elementwise", "elementwise_quantized"),
+    "gemm_expand": ("expand.gemm", "expand.fused_gemm"),
+    "gemm_plain": ("gemm",),
+    "gemm_steps": ("fold_columns", "gemm_panels", "pack_panels"),
+    "linear.expand": ("expand.linear", "expand.fused_linear", "linear"),
+    "linear.real_rows": ("linear_copy",),
+    "linear.real_steps": ("linear_decoded",),
+    "linear.rows": ("linear_rows",),
+    "linear.steps": ("linear_panels",),
+    "lookup": ("lookup",),
+    "map": ("map",),
+    "moving.copy": ("copy", "fill", "transposed"),
+    "moving.gather": ("gather", "gather_elements", "gather_nd"),
+    "moving.order": ("cumsum", "one_hot", "range", "topk", "trilu"),
+    "moving.resample": ("resize",),
+    "moving.scatter": ("scatter_elements", "scatter_nd"),
+    "pool": ("pool", "expand.pool"),
+    "quantize": ("quantize", "dequantize"),
+    "real_expand": ("expand.gemm", "expand.fused_gemm"),
+    "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
+    "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
+    "relayout": ("relayout",),
+    "requantize": ("requantize",),
+    "scheme_bytes": ("bytes_decode", "bytes_encode", "bytes_split"),
+    "schemes": ("scheme_decode", "scheme_encode", "scheme_fit", "scheme_quantize"),
+    "tables.group": ("group_aggregate", "group_result"),
+    "tables.keys": ("key_codes", "key_find", "key_table"),
+    "tables.rows": ("compact", "row_count", "sort_order"),
+    "tables.sketch": ("sketch", "sketch_quantile"),
+    "tables.window": ("rolling",),
+}

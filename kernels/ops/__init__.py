@@ -4,127 +4,39 @@ Every argument may be a constant (a number, an array, a Buffer), a run-time argu
 when the op is called is checked then; errors say what was asked, what was found and what would work.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from ..rounding import quantize_multiplier as quantize_multiplier
-from .arithmetic import (
-    abs,
-    acosh,
-    arccos,
-    arcsin,
-    arctan,
-    asinh,
-    atanh,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    ceil,
-    celu,
-    cos,
-    cosh,
-    div,
-    elu,
-    equal,
-    erf,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    fmod,
-    gelu,
-    gelu_tanh,
-    greater,
-    greater_equal,
-    hard_sigmoid,
-    hard_swish,
-    isinf,
-    isnan,
-    leaky_relu,
-    less,
-    less_equal,
-    log,
-    log1p,
-    log2,
-    maximum,
-    minimum,
-    mish,
-    mod,
-    mul,
-    multiply_add,
-    neg,
-    not_equal,
-    pow,
-    reciprocal,
-    round,
-    rsqrt,
-    selu,
-    shift_left,
-    shift_right,
-    shrink,
-    sigmoid,
-    sign,
-    silu,
-    sin,
-    sinh,
-    softplus,
-    softsign,
-    sqrt,
-    sub,
-    swish,
-    tan,
-    tanh,
-    thresholded_relu,
-    trunc,
-    where,
-)
-from .attention import attention, cache_append, rotary
 from .conv import conv, conv_transpose
-from .einsum import einsum
 from .elementwise import add, clip, lookup, map, relu
-from .gemm import gemm, matmul
+from .gemm import gemm
 from .linear import linear
-from .moving import (
-    arange,
-    cast,
-    concat,
-    cumsum,
-    depth_to_space,
-    expand,
-    flatten,
-    gather,
-    gather_elements,
-    gather_nd,
-    one_hot,
-    pad,
-    reshape,
-    resize,
-    scatter_elements,
-    scatter_nd,
-    slice,
-    space_to_depth,
-    split,
-    squeeze,
-    tile,
-    topk,
-    transpose,
-    trilu,
-    unsqueeze,
-)
 from .pool import adaptive_average_pool, adaptive_max_pool, average_pool, global_average_pool, global_max_pool, max_pool
 from .quantize import dequantize, quantize, requantize
-from .reduce import (
-    argmax,
-    argmin,
-    batch_norm,
-    dynamic_quantize,
-    instance_norm,
-    layer_norm,
-    log_softmax,
-    reduce,
-    rms_norm,
-    softmax,
-)
-from .schemes import decode, encode, fake_quantize, scheme_cache
-from .tables import compact, group_by, join, key_codes, quantiles, rolling, row_count, sort_order, take
+
+_LATER = {  # what most programs do not use is loaded when it is asked for
+    "arithmetic": (
+        "abs acosh arccos arcsin arctan asinh atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil celu cos "
+        "cosh div elu equal erf exp exp2 expm1 floor fmod gelu gelu_tanh greater greater_equal hard_sigmoid "
+        "hard_swish isinf isnan leaky_relu less less_equal log log1p log2 maximum minimum mish mod mul "
+        "multiply_add neg not_equal pow reciprocal round rsqrt selu shift_left shift_right shrink sigmoid sign "
+        "silu sin sinh softplus softsign sqrt sub swish tan tanh thresholded_relu trunc where"
+    ),
+    "moving": (
+        "arange cast concat cumsum depth_to_space expand flatten gather gather_elements gather_nd one_hot pad reshape "
+        "resize scatter_elements scatter_nd slice space_to_depth split squeeze tile topk transpose trilu unsqueeze"
+    ),
+    "products": "einsum matmul",
+    "reductions": (
+        "argmax argmin batch_norm dynamic_quantize instance_norm layer_norm log_softmax reduce rms_norm softmax"
+    ),
+    "schemes": "decode encode fake_quantize scheme_cache",
+    "tables": "compact group_by join key_codes quantiles rolling row_count sort_order take",
+    "transformers": "attention cache_append rotary",
+}
 
 __all__ = [
     "abs",
@@ -268,3 +180,133 @@ __all__ = [
     "unsqueeze",
     "where",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names.split():
+            found = getattr(importlib.import_module(f".{module}", __name__), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+if TYPE_CHECKING:
+    from .arithmetic import (
+        abs,
+        acosh,
+        arccos,
+        arcsin,
+        arctan,
+        asinh,
+        atanh,
+        bitwise_and,
+        bitwise_not,
+        bitwise_or,
+        bitwise_xor,
+        ceil,
+        celu,
+        cos,
+        cosh,
+        div,
+        elu,
+        equal,
+        erf,
+        exp,
+        exp2,
+        expm1,
+        floor,
+        fmod,
+        gelu,
+        gelu_tanh,
+        greater,
+        greater_equal,
+        hard_sigmoid,
+        hard_swish,
+        isinf,
+        isnan,
+        leaky_relu,
+        less,
+        less_equal,
+        log,
+        log1p,
+        log2,
+        maximum,
+        minimum,
+        mish,
+        mod,
+        mul,
+        multiply_add,
+        neg,
+        not_equal,
+        pow,
+        reciprocal,
+        round,
+        rsqrt,
+        selu,
+        shift_left,
+        shift_right,
+        shrink,
+        sigmoid,
+        sign,
+        silu,
+        sin,
+        sinh,
+        softplus,
+        softsign,
+        sqrt,
+        sub,
+        swish,
+        tan,
+        tanh,
+        thresholded_relu,
+        trunc,
+        where,
+    )
+    from .moving import (
+        arange,
+        cast,
+        concat,
+        cumsum,
+        depth_to_space,
+        expand,
+        flatten,
+        gather,
+        gather_elements,
+        gather_nd,
+        one_hot,
+        pad,
+        reshape,
+        resize,
+        scatter_elements,
+        scatter_nd,
+        slice,
+        space_to_depth,
+        split,
+        squeeze,
+        tile,
+        topk,
+        transpose,
+        trilu,
+        unsqueeze,
+    )
+    from .products import einsum, matmul
+    from .reductions import (
+        argmax,
+        argmin,
+        batch_norm,
+        dynamic_quantize,
+        instance_norm,
+        layer_norm,
+        log_softmax,
+        reduce,
+        rms_norm,
+        softmax,
+    )
+    from .schemes import decode, encode, fake_quantize, scheme_cache
+    from .tables import compact, group_by, join, key_codes, quantiles, rolling, row_count, sort_order, take
+    from .transformers import attention, cache_append, rotary

@@ -16,7 +16,6 @@ from ...primitives.pipeline import Value
 from ...primitives.sizes import Shape
 from ..gemm import PARTNERS, Gemm
 from ..indexing import Index, broadcast
-from . import moving
 from .given import Operand, dtype_of, only, pipeline_of, value_of, zero_points
 from .quantizations import axis_of, product_scale
 
@@ -122,21 +121,3 @@ def _zero_point_of(operand: Value, along: int, slot: str) -> Any:
         f"gemm: {operand.name!r} carries zero points along axis {quant.axis}, block {quant.block}, which is no axis of "
         f"the result; give {slot}=, or dequantize and multiply f32"
     )
-
-
-def matmul(a: Operand, b: Operand, a_zero_point: Operand = None, b_zero_point: Operand = None) -> Value:
-    """`gemm` with NumPy's rule for vectors: one on the left is a row, one on the right a column, and both axes go again.
-
-    Operands and zero points are otherwise those of `gemm`.
-    """
-    pipe = pipeline_of("matmul", a, b)
-    a, b = value_of(pipe, a, "matmul", "a"), value_of(pipe, b, "matmul", "b")
-    if not a.ndim or not b.ndim:
-        raise ShapeMismatch(f"matmul: {a!r} and {b!r}; at least one dimension each works")
-    left, right = a.ndim == 1, b.ndim == 1
-    a = moving.unsqueeze(a, [0]) if left else a
-    b = moving.unsqueeze(b, [1]) if right else b
-    y = gemm(a, b, a_zero_point, b_zero_point)
-    if left or right:
-        y = moving.squeeze(y, ([-2] if left else []) + ([-1] if right else []))
-    return y

@@ -15,9 +15,9 @@ from .. import cache_append as appending
 from ..reference.schemes import store
 from ..schemes.definition import WHOLE, Definition
 from ..schemes.steps import SchemeDecode, SchemeEncode, SchemeFit, SchemeQuantize
-from .attention import cache_append
 from .given import Operand, dtype_of, only, pipeline_of, value_of
 from .moving import reshape
+from .transformers import cache_append
 
 Params = Mapping[str, Any]
 

@@ -1,6 +1,10 @@
 """Which implementation runs: names and families, priorities, refusals, and what a miss says."""
 
+import importlib
+import pkgutil
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -123,9 +127,42 @@ def test_a_backend_is_only_a_name(name):
 
 
 def test_every_step_of_the_package_exists_on_both_backends():
+    factory.backends()
     names = {key for (key, backend) in factory._variants if backend == "reference"}
-    factory.variants("gemm", "cpu")
     on_cpu = {key for (key, backend) in factory._variants if backend == "cpu"}
     missing = {n for n in names if not any(part in on_cpu for part in factory._family(n))}
     assert names
     assert not {n for n in missing if not n.startswith("expand.")}, missing
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_homes_say_what_each_module_registers(backend):
+    package = importlib.import_module(f"tilework.kernels.{backend}")
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    found = {}
+    for (name, on), known in factory._variants.items():
+        for module in {v.build.__module__ for v in known if on == backend}:
+            if module.startswith(f"{package.__name__}."):
+                found.setdefault(module.removeprefix(f"{package.__name__}."), set()).add(name)
+    assert found == {module: set(names) for module, names in package.HOMES.items()}
+
+
+def test_a_step_loads_no_other_step():
+    code = (
+        "import sys; from tilework.kernels import factory; factory.find('requantize', 'cpu', kernel=None, isa='generic');"
+        "print([m for m in sys.modules if m.startswith('tilework.kernels.cpu.') and m.endswith(('conv', 'reduce.steps'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_replaces_a_shipped_implementation_stays_whichever_is_asked_for_first():
+    code = (
+        "from tilework.kernels import factory\n"
+        "@factory.register('requantize', backend='cpu')\n"
+        "def mine(): ...\n"
+        "print(factory.variants('requantize', 'cpu')[0].build.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "mine"

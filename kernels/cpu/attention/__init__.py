@@ -1,5 +1,1 @@
-"""Attention on the CPU. Importing this registers it."""
-
-from . import append as append
-from . import codes as codes
-from . import steps as steps
+"""Attention on the CPU."""

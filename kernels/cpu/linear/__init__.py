@@ -1,3 +1,1 @@
-"""linear on the CPU. Importing this registers its kernels."""
-
-from . import expand as expand
+"""linear on the CPU."""

@@ -1,4 +1,1 @@
-"""Reductions and what is made of them, on the CPU. Importing this registers them."""
-
-from . import dynamic as dynamic
-from . import steps as steps
+"""Reductions and what is made of them, on the CPU."""

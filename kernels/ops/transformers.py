@@ -15,7 +15,7 @@ from ..indexing import Index
 from .given import Operand, dtype_of, integers, only, pipeline_of, reals, value_of
 from .moving import concat, reshape
 from .moving import slice as cut
-from .reduce import dynamic_quantize
+from .reductions import dynamic_quantize
 from .tabled import tabled
 
 

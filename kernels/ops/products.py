@@ -1,4 +1,4 @@
-"""Sums of products in Einstein's notation, by transposes and matrix products."""
+"""Products by axes: matmul with NumPy's rule for vectors, and Einstein's notation by transposes and products."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ...primitives.errors import ArgumentError, ShapeMismatch
 from ...primitives.pipeline import Value
 from .gemm import gemm
 from .given import Operand, pipeline_of, value_of
-from .moving import reshape, transpose
-from .reduce import reduce
+from .moving import reshape, squeeze, transpose, unsqueeze
+from .reductions import reduce
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -95,3 +95,21 @@ def _product(
     right = arranged(b, b_term, [*batch, *depth, *columns], [count(batch), count(depth), count(columns)])
     y = gemm(left, right)
     return reshape(y, [extent[c] for c in (*batch, *rows, *columns)]), "".join([*batch, *rows, *columns])
+
+
+def matmul(a: Operand, b: Operand, a_zero_point: Operand = None, b_zero_point: Operand = None) -> Value:
+    """`gemm` with NumPy's rule for vectors: one on the left is a row, one on the right a column, and both axes go again.
+
+    Operands and zero points are otherwise those of `gemm`.
+    """
+    pipe = pipeline_of("matmul", a, b)
+    a, b = value_of(pipe, a, "matmul", "a"), value_of(pipe, b, "matmul", "b")
+    if not a.ndim or not b.ndim:
+        raise ShapeMismatch(f"matmul: {a!r} and {b!r}; at least one dimension each works")
+    left, right = a.ndim == 1, b.ndim == 1
+    a = unsqueeze(a, [0]) if left else a
+    b = unsqueeze(b, [1]) if right else b
+    y = gemm(a, b, a_zero_point, b_zero_point)
+    if left or right:
+        y = squeeze(y, ([-2] if left else []) + ([-1] if right else []))
+    return y
