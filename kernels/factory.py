@@ -175,6 +175,12 @@ def backends(name: str | None = None) -> list[str]:
     return sorted({backend for (key, backend), found in _variants.items() if found and (keys is None or key in keys)})
 
 
+def names(backend: str) -> set[str]:
+    """Every name that is registered on a backend, of a kernel or of a family of them."""
+    _load(backend)
+    return {name for (name, on), found in _variants.items() if on == backend and found}
+
+
 def _family(name: str) -> list[str]:
     parts = name.split("_")
     return ["_".join(parts[:n]) for n in range(len(parts), 0, -1)]
@@ -210,7 +216,7 @@ def _load_plugins(backend: str) -> None:
 def _miss(name: str, backend: str, refused: list[str]) -> str:
     for own in OWN:
         _load(own)
-    on_backend = sorted({key for (key, b), found in _variants.items() if b == backend and found})
+    on_backend = sorted(names(backend))
     message = f"no kernel {name!r} on backend {backend!r}: "
     if refused:
         return message + "; ".join(refused)

@@ -127,9 +127,7 @@ def test_a_backend_is_only_a_name(name):
 
 
 def test_every_step_of_the_package_exists_on_both_backends():
-    factory.backends()
-    names = {key for (key, backend) in factory._variants if backend == "reference"}
-    on_cpu = {key for (key, backend) in factory._variants if backend == "cpu"}
+    names, on_cpu = factory.names("reference"), factory.names("cpu")
     missing = {n for n in names if not any(part in on_cpu for part in factory._family(n))}
     assert names
     assert not {n for n in missing if not n.startswith("expand.")}, missing

@@ -10,14 +10,8 @@ COVERED = {
 }  # fmt: skip
 
 
-def steps_on(backend):
-    """Names of steps that a pipeline can hold: those with a meaning in the reference."""
-    factory.variants("gemm", backend)  # loads the backend
-    return {name for name, found in factory._variants if found == backend}
-
-
 def test_what_has_a_cuda_kernel_keeps_it(report):
-    meant, cpu, cuda = steps_on("reference"), steps_on("cpu"), steps_on("cuda")
+    meant, cpu, cuda = (factory.names(backend) for backend in ("reference", "cpu", "cuda"))
     expanded = {name.removeprefix("expand.") for name in cpu}
     missing = sorted(meant & (cpu | expanded) - cuda)
     report("steps of the CPU without a CUDA kernel", ", ".join(missing) or "none")
