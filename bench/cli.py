@@ -440,16 +440,21 @@ def peers_conv(
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait so long before each for other programs to be idle.")
     ] = 0.0,
+    kind: Annotated[str, typer.Option("--type", help="u8, or f32: with shapes of its own.")] = "u8",
     as_json: Json = False,
 ) -> None:
-    """Quantized convolutions against oneDNN (through torch) and ONNX Runtime, checked first; status 1 if one is wrong."""
-    from .peers import conv, conv_report
+    """Convolutions against oneDNN (through torch) and ONNX Runtime, checked first; status 1 if one is wrong."""
+    from ..primitives.errors import ArgumentError
+    from .peers import conv, conv_real, conv_report
 
-    result = conv.measure(
+    if kind not in ("u8", "f32"):
+        raise ArgumentError(f"--type {kind!r}: u8 or f32 works")
+    part = conv if kind == "u8" else conv_real
+    result = part.measure(
         conv.Options(
             threads=_counts(threads),
             layouts=tuple(layout.split(",")),
-            shapes=tuple(map(conv.Shape.parse, shapes)) if shapes else conv.SHAPES,
+            shapes=tuple(map(conv.Shape.parse, shapes)) if shapes else part.SHAPES,
             rounds=blocks,
             isa=isa,
             only=tuple(peer or ()),

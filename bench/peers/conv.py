@@ -273,6 +273,7 @@ def measure(options: Options) -> dict[str, Any]:
                     step(f"{shape} {layout} on {threads}")
                     rows.append(time_conv(shape, layout, threads, options))
     return {
+        "what": "convolution to u8",
         "machine": machine(options, before),  # type: ignore[arg-type]
         "peers": versions(),
         "missing": absent,

@@ -22,7 +22,8 @@ def show(result: Mapping[str, Any]) -> None:
         out.print(escape(f"{peer} is left out: {absent} is not installed; pip install 'tilework[peers]'"))
     rows = result["rows"]
     for layout, threads in dict.fromkeys((row["layout"], row["threads"]) for row in rows):
-        out.print(_table(layout, threads, [r for r in rows if (r["layout"], r["threads"]) == (layout, threads)]))
+        mine = [r for r in rows if (r["layout"], r["threads"]) == (layout, threads)]
+        out.print(_table(result["what"], layout, threads, mine))
     if any((row["others"] or 0) > load.BUSY for row in rows):
         out.print(f"! other programs used more than {load.BUSY:.0%} of the processors meanwhile: run it again.")
     out.print("us: median of the rounds. ratio: peer's time / tilework's in the same round, median (p10-p90).")
@@ -30,8 +31,8 @@ def show(result: Mapping[str, Any]) -> None:
         out.print(_bars(result["bars"]))
 
 
-def _table(layout: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
-    title = f"convolution to u8, {layout} in and out, {threads} thread{'s' * (threads > 1)}"
+def _table(what: str, layout: str, threads: int, rows: Sequence[Mapping[str, Any]]) -> Table:
+    title = f"{what}, {layout} in and out, {threads} thread{'s' * (threads > 1)}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("N,C,H,O,k,s,p,g", no_wrap=True)
     for column in ("us", "Gop/s", "% peak"):

@@ -59,6 +59,8 @@ class Tile:
     segmented      K is `segments` pieces of A, which begin at offsets of their own; there is no tail
     in_place       whether rows of 2-byte elements may end within a step
     after          what follows float32 sums; None stores them. They begin at +0 and plane 0 is the bias
+    own            (channels, outputs) of a group, where each column reads the channels of its own group (float32,
+                   segmented): a step is one channel of a segment. None where all columns read the same
     """
 
     level: str
@@ -75,6 +77,7 @@ class Tile:
     segmented: bool = False
     in_place: bool = False
     after: After | None = None
+    own: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -82,6 +85,7 @@ class Tile:
         flags = "".join(letter for letter, on in switches.items() if on)
         size = f"{self.dot}_{self.level}_{self.rows}x{self.vectors}"
         flags += f"_{self.after.name}" if self.after is not None else ""
+        flags += "_own{}_{}".format(*self.own) if self.own is not None else ""
         return f"tile_{size}_{self.store}_{self.terms}{self.addressing[0]}{self.ahead}{flags}"
 
     @property
@@ -295,7 +299,10 @@ class _Builder(Emitter):
         for phi, x in zip(phis, state, strict=True):
             phi.add_incoming(x, before)
         begin = self.b.add(ka, self.b.sext(self.load(phis[1], I32, 4), I64))
-        _, pb, now = self.segment(begin, phis[2], phis[3:])
+        if self.tile.own is None:
+            _, pb, now = self.segment(begin, phis[2], phis[3:])
+        else:
+            pb, now = self.own_channels(*self.tile.own, begin, phis[2], phis[3:])
         left = self.b.sub(phis[0], self.i64(1))
         after = [left, self.offset(phis[1], 4), pb, *now]
         for phi, x in zip(phis, after, strict=True):
@@ -303,6 +310,24 @@ class _Builder(Emitter):
         self.b.cbranch(self.b.icmp_unsigned("!=", left, self.i64(0)), body, end)
         self.b.position_at_end(end)
         return now
+
+    def own_channels(self, channels: int, outputs: int, ka: Any, pb: Any, accs: list[Any]) -> tuple[Any, list[Any]]:
+        """A segment of which every column reads the channels of its group: vectors of A, whose lanes are spread."""
+        n, now, rows = self.tile.vectors, list(accs), self.a_rows(ka)
+        step = 4 * (self.lanes // outputs * channels)  # bytes of A that a vector of columns reads
+        for i, row in enumerate(rows):
+            for j in range(n):
+                a = self.load(self.offset(row, step * j), self.kind, 4)
+                at = pb
+                for c in range(channels):
+                    order = [lane // outputs * channels + c for lane in range(self.lanes)]
+                    spread = a if order == list(range(self.lanes)) else self.shuffle(a, order)
+                    b = self.load(self.offset(at, 4 * self.lanes * j), self.kind, 4 * self.lanes)
+                    now[i * n + j] = self.dot.emit(self, now[i * n + j], spread, b)
+                    at = self.b.add(at, self.arg["pitch"])
+        for _ in range(channels):
+            pb = self.b.add(pb, self.arg["pitch"])
+        return pb, now
 
     def corrected(self, sums: list[Any]) -> list[Any]:
         """The sums with the terms (factor of the row) x (factor of the column): asymmetric zero points."""

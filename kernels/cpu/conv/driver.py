@@ -42,6 +42,7 @@ NAMES = (
     "own",
     "depth",  # bytes from the channels of one group to those of the next, as they are read
     "outputs",  # of a group
+    "panel",  # bytes from what one panel reads of a position to what the next one does; 0 if they read the same
     "band",  # most rows of output that are made from one copy
     "copy",  # address of the entry that copies the rows of a band (band.py); 0 if they are read in place
     "factor",  # address of the entry that finds the factors of the output positions; 0 if there is none
@@ -60,7 +61,7 @@ EXTRA = 12  # words of each operand that follows
 (
     KD, KH, KW, SD, SH, SW, PD, PH, PW, LD, LH, LW, UD, UH, UW,
     FULL_TILES, REST_TILES, FULL_FINISH, REST_FINISH, MR, NR, REST_WIDTH, STEPS, SEGMENTS, ITEM, PLANE, OWN, DEPTH,
-    OUTPUTS, BAND, COPY, FACTOR, PIXEL, ROW, LAYER, JOINT, DEEP,
+    OUTPUTS, PANEL, BAND, COPY, FACTOR, PIXEL, ROW, LAYER, JOINT, DEEP,
     AT_BLOCK, AT_SEGMENTS, AT_ROWS, AT_FACTORS, AT_SUMS, AT_TILE, AT_BAND, A_SHIFT, SIGNED_A, EXTRAS,
 ) = range(PARAMETERS, WORDS)  # fmt: skip
 _X, _OUT, _RESIDUAL = OPERANDS["x"], OPERANDS["out"], OPERANDS["residual"]
@@ -169,7 +170,7 @@ def conv_entry(bases, block, ranges):
                             if finish:
                                 c, c_step = tile_at + (r - first) * pitch, pitch
                             call(
-                                get_s64(table, tall - 1), a, offsets + 4 * r, steps, 0,
+                                get_s64(table, tall - 1), a + col // nr * block[PANEL], offsets + 4 * r, steps, 0,
                                 panels + 4 * col * steps * segments, pitch, c, c_step,
                                 constants + CONSTANTS_SIZE + 4 * col, block[PLANE], factors + 8 * r, constants, valid,
                                 segments, starts, block[OWN],

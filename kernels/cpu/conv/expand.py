@@ -117,7 +117,7 @@ def panels(
         given["shift"] = epilogue.shift
         given |= {slot: operands.get(slot) for slot in ("a_zero_point", "b_zero_point")}
     present = {slot: value for slot, value in given.items() if value is not None}
-    made = plan.tiles(engine, cut.K, cut.outputs, dot)
+    made = plan.tiles(engine, cut, dot)
     shifts = made.a_shift, made.b_shift
     packed, columns = _operands(pipe, conv, engine, epilogue, cut, w, arranged, present, made.layout, shifts)
     spatial = [conv.window.output(d, n) for d, n in enumerate(x.shape[1:-1])]
@@ -165,7 +165,7 @@ def _arranged(conv: Conv, w: Value, b_zero: Value | None, level: levels.Level) -
     fits = False
     if data is not None and conv.x_dtype == "u8" and conv.w_dtype == "s8" and level.dot == "vpmaddwd":
         fits = all(packing.pairs_fit(b) for b in arrange(conv.canonical_weights(data), cut))
-    dot = plan.instruction(level, conv, cut.length, fits)
+    dot = "fma" if cut.own else plan.instruction(level, conv, cut.length, fits)
     terms = ROW_SUM if not conv.real and asymmetric(dot) else 0
     cut = segments(conv, shape, DOTS[dot].group, level.lanes, not conv.real and not terms)
     arranged = None if data is None else arrange(conv.canonical_weights(data), cut)

@@ -31,11 +31,11 @@ def instruction(level: isa.Level, kernel: Conv, length: int, pairs_fit: bool = F
 
 
 @lru_cache(maxsize=1024)
-def tiles(engine: Engine, K: int, N: int, dot: str) -> gemm_plan.Plan:
+def tiles(engine: Engine, cut: Segments, dot: str) -> gemm_plan.Plan:
     """The GEMM's plan with tiles that read segments."""
     made = gemm_plan.plan(
-        K,
-        N,
+        cut.K,
+        cut.outputs,
         engine.a_dtype if dot != "fma" else "f32",
         engine.b_dtype if dot != "fma" else "f32",
         engine.store,
@@ -44,10 +44,11 @@ def tiles(engine: Engine, K: int, N: int, dot: str) -> gemm_plan.Plan:
         level=isa.LEVELS[engine.level],
         pairs_fit=engine.pairs_fit,
         tile=engine.tile,
-        kc=K,
+        kc=cut.K,
         after=engine.after,
     )
-    family = replace(made.family, segmented=True, in_place=False, ahead=0)
+    own = (cut.channels, cut.own) if cut.own else None
+    family = replace(made.family, segmented=True, in_place=False, ahead=0, own=own)
     return replace(made, family=family)
 
 
@@ -109,14 +110,16 @@ def _lay(
     finish: int,
     most: int | None,
 ) -> Laid:
-    plan = tiles(engine, cut.K, cut.outputs, dot)
+    plan = tiles(engine, cut, dot)
     layout, window = plan.layout, kernel.window
     how, may_stay = reading(kernel, dot)
     _, _, item, size = READ[how]
     height, width = out[2], out[3]
     strides, reaches = in_three(window.strides, 1), _reaches(window)
     factors = bool(engine.terms)
-    copied = factors or not may_stay or not _in_place(kernel, cut, x, out, item)
+    # channels that the vectors of all columns read of a position
+    read = (layout.columns - layout.lanes) // cut.own * cut.channels + layout.lanes if cut.own else x[4]
+    copied = factors or not may_stay or read > x[4] or not _in_place(kernel, cut, x, out, item)
     across = max(width - 1, 0) * strides[2] + reaches[2]
     if copied:
         pixel = x[4] * size
@@ -159,6 +162,7 @@ def _lay(
         "own": 0,
         "depth": cut.channels * (size if copied else item),
         "outputs": cut.outputs,
+        "panel": layout.nr // cut.own * cut.channels * size if cut.own else 0,
         "band": band,
         "copy": copier(how).address if copied else 0,
         "factor": factorer(how).address if factors else 0,

@@ -2,7 +2,8 @@
 
 A segment is what of a window lies contiguously in an image: all taps along W and their channels; all of a window, where
 there is one axis; one tap's channels, where taps are apart or a group has not all channels. Each takes whole steps:
-what fills the last one is zero.
+what fills the last one is zero. Where groups have few outputs of real numbers, they are one matrix, whose columns each
+read the channels of their own group.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Segments:
     group        consecutive values of K in 4 bytes (dot.Dot.group)
     merged       groups of the convolution that are one group here: the weights between them are zero
     fill         what fills the last step of a segment: packing stores it as zero
+    own          outputs that share the channels of a group, where columns read those of their own; else 0
     """
 
     kernel: tuple[int, int, int]
@@ -42,6 +44,7 @@ class Segments:
     group: int
     merged: int = 1
     fill: int = 0
+    own: int = 0
 
     @property
     def length(self) -> int:
@@ -71,6 +74,8 @@ def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bo
            channels of a group are needed, nor where zero times a number is not always zero
     """
     groups, outputs, kd, kh, kw, channels = w
+    if kernel.real and groups > 1 and outputs < lanes and lanes % outputs == 0 and channels <= outputs:
+        return Segments((kd, kh, kw), channels, groups * outputs, 1, 1, 1, 1, own=outputs)
     merged = 1
     if merge and groups > 1 and outputs < lanes:
         merged = max(q for q in range(1, groups + 1) if groups % q == 0 and q * outputs <= lanes)
@@ -92,6 +97,8 @@ def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bo
 def arrange(w: Array, cut: Segments) -> Array:
     """(G, Og, KD, KH, KW, Cg) weights to (groups, K, outputs)."""
     outputs, channels = w.shape[1], w.shape[5]
+    if cut.own:
+        return w.transpose(2, 3, 4, 5, 0, 1).reshape(1, cut.K, cut.outputs)
     taps = np.full((cut.groups, *cut.kernel, cut.channels, cut.outputs), cut.fill, w.dtype)
     for q in range(cut.merged):
         part = w[q :: cut.merged].transpose(0, 2, 3, 4, 5, 1)
@@ -150,8 +157,28 @@ def tile(g0, g1, w, b):
 """
 
 
+_OWN_SOURCE = """\
+from numba import njit
+
+
+@njit(nogil=True, error_model="numpy")
+def tile(g0, g1, w, b):
+    groups, outputs, depth, height, width, channels = w.shape
+    for z in range(depth):
+        for y in range(height):
+            for x in range(width):
+                for c in range(channels):
+                    k = ((z * height + y) * width + x) * channels + c
+                    for g in range(groups):
+                        for o in range(outputs):
+                            b[0, k // channels, k % channels, g * outputs + o] = w[g, o, z, y, x, c]
+"""
+
+
 @register("arrange_weights", backend="cpu")
 def build(kernel: ArrangeWeights) -> Native:
+    if kernel.cut.own:
+        return Native(_OWN_SOURCE)
     kd, kh, kw = kernel.cut.kernel
     taps = kernel.cut.deep * kernel.cut.joint
     return Native(_SOURCE.format(kd=kd, kh=kh, kw=kw, taps=taps, merged=kernel.cut.merged, fill=kernel.cut.fill))
