@@ -21,6 +21,7 @@ from ...executors.single_thread import SingleThreadExecutor
 from ...executors.tiling import TilingExecutor
 from ...kernels import ops
 from ...kernels.cpu import isa as levels
+from ...kernels.cpu import packing
 from ...primitives.pipeline import Pipeline
 from .. import doctor, load, peak, timing
 from . import bind, missing, session, set_threads, versions
@@ -79,7 +80,9 @@ def _time(shape: Shape, layout: str, threads: int, options: Options, absent: Any
     x = rng.standard_normal((shape.N, shape.C, shape.H, shape.H)).astype(np.float32)
     w = rng.standard_normal((shape.O, shape.C // shape.g, shape.k, shape.k)).astype(np.float32)
     bias = rng.standard_normal(shape.O).astype(np.float32)
-    given = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    image = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
+    given = packing.aligned(image.nbytes).view(np.float32).reshape(image.shape)  # as torch has its own
+    given[:] = image
     plan = TilingExecutor(threads, isa=options.isa).compile(_pipeline(shape, layout, given.shape, w, bias))
     n, o, h = shape.N, shape.O, shape.out
     y = np.full((n, o, h, h) if layout == "NCHW" else (n, h, h, o), np.nan, np.float32)

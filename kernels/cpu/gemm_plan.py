@@ -53,7 +53,7 @@ class Family:
     after, rest_after  what follows float32 sums, in full panels and in the last one
     in_place rows of 2-byte elements are read where they are, and may end within a step
     segmented  rows of A have offsets of their own, and are read in segments: a convolution
-    own      channels and outputs of a group, where columns read those of their own group (microkernel.Tile)
+    own, side  what columns and rows of a convolution of few channels read (microkernel.Tile)
     split_k  whether tiles that resume are wanted
     """
 
@@ -74,6 +74,7 @@ class Family:
     in_place: bool = False
     segmented: bool = False
     own: tuple[int, int] | None = None
+    side: tuple[int, int, int] | None = None
 
     def tiles(self, *, rest: bool, resume: bool = False) -> tuple[Tile, ...]:
         level = isa.LEVELS[self.level]
@@ -94,6 +95,7 @@ class Family:
                 segmented=self.segmented,
                 after=self.rest_after if rest else self.after,
                 own=self.own,
+                side=self.side,
             )
             for rows in range(1, self.rows + 1)
         )

@@ -29,7 +29,7 @@ ARGUMENTS = (
     "a",  # first row of A; with addressing "table", what the table's offsets count from
     "lda",  # bytes between rows; with addressing "table", the address of int32 offsets, one a row
     "steps",  # whole steps along K, in each segment; at least 1
-    "tail",  # bytes of K beyond the last whole step, 0 to 3
+    "tail",  # bytes of K beyond the last whole step, 0 to 3; with `side`, from one position of A to the next
     "b",  # packed panel, aligned to a vector
     "pitch",  # bytes of packed B per step
     "c",  # output tile
@@ -61,6 +61,8 @@ class Tile:
     after          what follows float32 sums; None stores them. They begin at +0 and plane 0 is the bias
     own            (channels, outputs) of a group, where each column reads the channels of its own group (float32,
                    segmented): a step is one channel of a segment. None where all columns read the same
+    side           (taps, positions from one row's first tap to the next row's, positions from tap to tap): rows are
+                   next to each other, and each position that several of them read is loaded once (own, one channel)
     """
 
     level: str
@@ -78,6 +80,7 @@ class Tile:
     in_place: bool = False
     after: After | None = None
     own: tuple[int, int] | None = None
+    side: tuple[int, int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -86,6 +89,7 @@ class Tile:
         size = f"{self.dot}_{self.level}_{self.rows}x{self.vectors}"
         flags += f"_{self.after.name}" if self.after is not None else ""
         flags += "_own{}_{}".format(*self.own) if self.own is not None else ""
+        flags += "_side{}_{}_{}".format(*self.side) if self.side is not None else ""
         return f"tile_{size}_{self.store}_{self.terms}{self.addressing[0]}{self.ahead}{flags}"
 
     @property
@@ -118,7 +122,8 @@ class _Builder(Emitter):
         arg, tile = self.arg, self.tile
         start = arg["a"]
         if tile.addressing == "table":
-            entries = [self.load(self.offset(arg["lda"], 4 * i), I32, 4) for i in range(tile.rows)]
+            offsets = 1 if tile.side else tile.rows
+            entries = [self.load(self.offset(arg["lda"], 4 * i), I32, 4) for i in range(offsets)]
             self.offsets = [self.b.add(arg["a"], self.b.sext(x, I64)) for x in entries]
             start = self.i64(0)
         if tile.store in ("s32", "f32") and not tile.resume:
@@ -302,7 +307,8 @@ class _Builder(Emitter):
         if self.tile.own is None:
             _, pb, now = self.segment(begin, phis[2], phis[3:])
         else:
-            pb, now = self.own_channels(*self.tile.own, begin, phis[2], phis[3:])
+            step = self.own_channels if self.tile.side is None else self.side_by_side
+            pb, now = step(*self.tile.own, begin, phis[2], phis[3:])
         left = self.b.sub(phis[0], self.i64(1))
         after = [left, self.offset(phis[1], 4), pb, *now]
         for phi, x in zip(phis, after, strict=True):
@@ -327,6 +333,30 @@ class _Builder(Emitter):
                     at = self.b.add(at, self.arg["pitch"])
         for _ in range(channels):
             pb = self.b.add(pb, self.arg["pitch"])
+        return pb, now
+
+    def side_by_side(self, channels: int, outputs: int, ka: Any, pb: Any, accs: list[Any]) -> tuple[Any, list[Any]]:
+        """The same for taps next to each other, of rows next to each other: each position is loaded once."""
+        assert self.tile.side is not None
+        taps, stride, apart = self.tile.side
+        n, now = self.tile.vectors, list(accs)
+        order = [lane // outputs for lane in range(self.lanes)]
+        b = []
+        for _ in range(taps):
+            b.append([self.load(self.offset(pb, 4 * self.lanes * j), self.kind, 4 * self.lanes) for j in range(n)])
+            pb = self.b.add(pb, self.arg["pitch"])
+        address, at = self.b.add(self.offsets[0], ka), 0
+        for q in sorted({i * stride + c * apart for i in range(self.tile.rows) for c in range(taps)}):
+            for _ in range(at, q):
+                address = self.b.add(address, self.arg["tail"])
+            at = q
+            for j in range(n):
+                a = self.load(self.offset(address, 4 * (self.lanes // outputs * channels) * j), self.kind, 4)
+                a = a if outputs == 1 else self.shuffle(a, order)
+                for i in range(self.tile.rows):
+                    c, rest = divmod(q - i * stride, apart)
+                    if rest == 0 and 0 <= c < taps:
+                        now[i * n + j] = self.dot.emit(self, now[i * n + j], a, b[c][j])
         return pb, now
 
     def corrected(self, sums: list[Any]) -> list[Any]:

@@ -117,7 +117,7 @@ def panels(
         given["shift"] = epilogue.shift
         given |= {slot: operands.get(slot) for slot in ("a_zero_point", "b_zero_point")}
     present = {slot: value for slot, value in given.items() if value is not None}
-    made = plan.tiles(engine, cut, dot)
+    made = plan.tiles(engine, cut, dot, conv.window)
     shifts = made.a_shift, made.b_shift
     packed, columns = _operands(pipe, conv, engine, epilogue, cut, w, arranged, present, made.layout, shifts)
     spatial = [conv.window.output(d, n) for d, n in enumerate(x.shape[1:-1])]
@@ -232,7 +232,9 @@ def _operands(
     if arranged is not None and all(_constant(value) is not None for value in present.values()):
         return _packed_now(pipe, conv, engine, epilogue, cut, arranged, present, layout, shifts)
     b = pipe.add(ArrangeWeights(conv, cut), w=w)
-    packed, sums = pipe.add(PackPanels(engine, 1), b=b)
+    # real numbers that are not multiplied in pairs are packed as float32, whatever both types are
+    alone = replace(engine, a_dtype="f32") if conv.real and layout.group == 1 else engine
+    packed, sums = pipe.add(PackPanels(alone, 1), b=b)
     record = epilogue.record() if conv.real else _record(epilogue)
     fold = FoldGroups(engine, 1, tuple(present), not conv.real and epilogue.scale == "fixed")
     return packed, pipe.add(fold, sums=sums, record=record, **present)

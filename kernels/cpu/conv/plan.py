@@ -19,6 +19,7 @@ from . import driver
 from .band import READ
 from .weights import Segments
 
+SIDE = {32: (8, 2), 16: (5, 2)}  # registers: rows and vectors of a tile that reads positions side by side
 BAND = 320 * 1024  # bytes of a copied band, or of what a band reads in place: it stays in L2 beside a panel
 MOST_ROWS = 2**16  # output positions of a band, whose offsets are int32
 
@@ -31,8 +32,9 @@ def instruction(level: isa.Level, kernel: Conv, length: int, pairs_fit: bool = F
 
 
 @lru_cache(maxsize=1024)
-def tiles(engine: Engine, cut: Segments, dot: str) -> gemm_plan.Plan:
+def tiles(engine: Engine, cut: Segments, dot: str, window: Window) -> gemm_plan.Plan:
     """The GEMM's plan with tiles that read segments."""
+    side = cut.own and cut.joint > 1
     made = gemm_plan.plan(
         cut.K,
         cut.outputs,
@@ -43,12 +45,20 @@ def tiles(engine: Engine, cut: Segments, dot: str) -> gemm_plan.Plan:
         finish=not engine.direct,
         level=isa.LEVELS[engine.level],
         pairs_fit=engine.pairs_fit,
-        tile=engine.tile,
+        tile=engine.tile or (SIDE.get(isa.LEVELS[engine.level].registers) if side else None),
         kc=cut.K,
         after=engine.after,
     )
     own = (cut.channels, cut.own) if cut.own else None
-    family = replace(made.family, segmented=True, in_place=False, ahead=0, own=own)
+    stride, apart = in_three(window.strides, 1)[2], in_three(window.dilations, 1)[2]
+    family = replace(
+        made.family,
+        segmented=True,
+        in_place=False,
+        ahead=0,
+        own=own,
+        side=(cut.joint, stride, apart) if side else None,
+    )
     return replace(made, family=family)
 
 
@@ -72,6 +82,7 @@ class Laid:
     scratch: int
     band: int
     copied: bool
+    inside: bool
     plan: gemm_plan.Plan
 
 
@@ -110,7 +121,7 @@ def _lay(
     finish: int,
     most: int | None,
 ) -> Laid:
-    plan = tiles(engine, cut, dot)
+    plan = tiles(engine, cut, dot, kernel.window)
     layout, window = plan.layout, kernel.window
     how, may_stay = reading(kernel, dot)
     _, _, item, size = READ[how]
@@ -120,6 +131,8 @@ def _lay(
     # channels that the vectors of all columns read of a position
     read = (layout.columns - layout.lanes) // cut.own * cut.channels + layout.lanes if cut.own else x[4]
     copied = factors or not may_stay or read > x[4] or not _in_place(kernel, cut, x, out, item)
+    inside = bool(copied and cut.own and may_stay and _mostly_inside(kernel, x, out, read))
+    copied = copied and not inside
     across = max(width - 1, 0) * strides[2] + reaches[2]
     if copied:
         pixel = x[4] * size
@@ -130,10 +143,12 @@ def _lay(
     band = most or _band(height, strides[1], reaches[1], max(1, across * x[4] * size * planes), width)
     if any(o[7] != width * o[8] for o in (out, *others) if height > 1 and width > 1 and 0 not in o[:5]):
         band = 1  # rows of the result that do not follow each other are made one by one
-    band = min(band, max(1, height))
+    band = 1 if inside else min(band, max(1, height))
     lines = (band - 1) * strides[1] + reaches[1]
     # copied planes follow each other, whatever their distance in the image
     layer = lines * line if copied else in_three(kernel.dilations, 1)[0] * x[6]
+    positions = (plan.family.rows - 1) * strides[2] + reaches[2]  # side by side, that a tile reads
+    edges = planes * window.words()[1] * positions * -(-4 * x[4] // 64) * 64
     places, total = _places(
         [
             ("at_block", 8 * (gemm.WORDS + 6 * len(others))),
@@ -142,7 +157,8 @@ def _lay(
             ("at_factors", 8 * band * width),
             ("at_sums", 4 * planes * lines * across if factors else 0),
             ("at_tile", 4 * layout.nr * gemm.HELD * plan.family.rows),
-            ("at_band", planes * lines * line + 64 if copied else 0),
+            ("at_band", planes * lines * line + 64 if copied else edges + 64 if inside else 0),
+            ("at_edge", 4 * (cut.count + plan.family.rows) if inside else 0),
         ]
     )
     addresses, _ = gemm_plan.addresses(plan.family)
@@ -166,16 +182,19 @@ def _lay(
         "band": band,
         "copy": copier(how).address if copied else 0,
         "factor": factorer(how).address if factors else 0,
+        "inside": insider().address if inside else 0,
+        "margin": -(-(read - x[4]) // x[4]) if inside else 0,
         "pixel": pixel,
         "row": line,
         "layer": layer,
+        "side": int(plan.family.side is not None),
         "joint": cut.joint,
         "deep": cut.deep,
         "a_shift": plan.a_shift,
         "signed_a": int(kernel.x_dtype == "s8"),
         "extras": 0,
     }
-    return Laid(tuple(names[n] for n in driver.NAMES), total, band, copied, plan)
+    return Laid(tuple(names[n] for n in driver.NAMES), total, band, copied, inside, plan)
 
 
 def _reaches(window: Window) -> list[int]:
@@ -198,6 +217,29 @@ def _in_place(kernel: Conv, cut: Segments, x: tuple[int, ...], out: tuple[int, .
         return False
     farthest = max(kernel.window.words()[0] * strides[0] * x[6], (MOST_ROWS * strides[1] + reaches[1]) * x[7])
     return farthest + reaches[2] * x[8] < 2**31
+
+
+def _mostly_inside(kernel: Conv, x: tuple[int, ...], out: tuple[int, ...], read: int) -> bool:
+    """Whether windows can be read where the image lies but for those past its edges, and that copies less.
+
+    read  channels that a window reads of a position, which go on into the next one
+    """
+    window, depth, height, width, channels = kernel.window, *x[1:5]
+    if any(u != 1 for u in window.spreads) or channels < 1 or (channels > 1 and x[9] != 4) or min(x[5:9]) < 0:
+        return False
+    if read > channels and x[8] != 4 * channels:
+        return False
+    strides, before, reaches = in_three(window.strides, 1), in_three(window.before, 0), _reaches(window)
+    if (reaches[0] + 1) * x[6] + (reaches[1] + 1) * x[7] + (out[3] * strides[2] + reaches[2] + 1) * x[8] >= 2**31:
+        return False
+    margin = -(-(read - channels) // channels)
+    within = 1
+    for d, n in enumerate((depth, height, width - margin)):
+        first, last = -(-max(before[d], 0) // strides[d]), (n - reaches[d] + before[d]) // strides[d]
+        within *= max(0, min(last, out[1 + d] - 1) - first + 1)
+    taps = window.words()[0] * window.words()[1] * window.words()[2]
+    # outputs next to each other share about half of the positions that are copied for them
+    return (out[1] * out[2] * out[3] - within) * taps < 2 * depth * height * width
 
 
 def _band(height: int, stride: int, reach: int, line: int, width: int) -> int:
@@ -226,4 +268,11 @@ def copier(how: int) -> forge.Entry:
 def factorer(how: int) -> forge.Entry:
     """The entry that finds the factors of output positions."""
     text = f"from tilework.kernels.cpu.conv.band import factor_entry\n\nentry = factor_entry({how})\n"
+    return forge.entry(forge.Native(text, raw=True), 1, ())
+
+
+@cache
+def insider() -> forge.Entry:
+    """The entry that reads windows where they lie, but for those past the edges of the image."""
+    text = "from tilework.kernels.cpu.conv.inside import inside_entry as entry\n"
     return forge.entry(forge.Native(text, raw=True), 1, ())

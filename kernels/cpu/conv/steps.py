@@ -131,7 +131,7 @@ class PanelConv:
         return replace(self, engine=replace(self.engine, direct=False))
 
     def laid(self, x: Any, out: Any, others: Any) -> plan.Laid:
-        made = plan.tiles(self.engine, self.cut, self.dot)
+        made = plan.tiles(self.engine, self.cut, self.dot, self.conv.window)
         needed = self.engine.finish is not None and (made.finish or made.finish_rest)
         finish = gemm_plan.finisher(self.engine.finish).address if needed else 0
         return plan.lay(self.engine, self.conv, self.cut, self.dot, x, out, tuple(others), finish, self.band)
@@ -142,6 +142,7 @@ class PanelConv:
         family, layout = laid.plan.family, laid.plan.layout
         vectors = family.vectors if family.full else family.rest
         how = "copied between padding" if laid.copied else "read in place"
+        how += ", windows past the edges copied" * laid.inside
         groups = f", {self.cut.groups} groups" if self.cut.groups > 1 else ""
         if self.cut.own:
             groups = f", columns in groups of {self.cut.own} read channels of their own"

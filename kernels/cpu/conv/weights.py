@@ -75,7 +75,8 @@ def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bo
     """
     groups, outputs, kd, kh, kw, channels = w
     if kernel.real and groups > 1 and outputs < lanes and lanes % outputs == 0 and channels <= outputs:
-        return Segments((kd, kh, kw), channels, groups * outputs, 1, 1, 1, 1, own=outputs)
+        side = channels == 1 and kw > 1
+        return Segments((kd, kh, kw), channels, groups * outputs, 1, 1, kw if side else 1, 1, own=outputs)
     merged = 1
     if merge and groups > 1 and outputs < lanes:
         merged = max(q for q in range(1, groups + 1) if groups % q == 0 and q * outputs <= lanes)
@@ -98,7 +99,7 @@ def arrange(w: Array, cut: Segments) -> Array:
     """(G, Og, KD, KH, KW, Cg) weights to (groups, K, outputs)."""
     outputs, channels = w.shape[1], w.shape[5]
     if cut.own:
-        return w.transpose(2, 3, 4, 5, 0, 1).reshape(1, cut.K, cut.outputs)
+        return w.transpose(2, 3, 4, 5, 0, 1).reshape(1, cut.K, cut.outputs)  # taps, then channels
     taps = np.full((cut.groups, *cut.kernel, cut.channels, cut.outputs), cut.fill, w.dtype)
     for q in range(cut.merged):
         part = w[q :: cut.merged].transpose(0, 2, 3, 4, 5, 1)
@@ -171,7 +172,7 @@ def tile(g0, g1, w, b):
                     k = ((z * height + y) * width + x) * channels + c
                     for g in range(groups):
                         for o in range(outputs):
-                            b[0, k // channels, k % channels, g * outputs + o] = w[g, o, z, y, x, c]
+                            b[0, k // b.shape[2], k % b.shape[2], g * outputs + o] = w[g, o, z, y, x, c]
 """
 
 
