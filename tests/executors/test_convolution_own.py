@@ -64,7 +64,7 @@ def test_half_floats_are_widened_and_weights_may_come_late(x_dtype, w_dtype):
     pipe = tw.Pipeline("late")
     x, w = pipe.input("x", x_dtype, shape), pipe.input("w", w_dtype, w_shape)
     pipe.output("y", tw.ops.quantize(tw.ops.conv(x, w, pads=1, groups=20), 0.05, 7, "u8"))
-    compare(pipe, inputs, LEVELS)
+    compare(pipe, inputs, ("best",) if x_dtype == "bf16" else (LEVELS[0],))
 
 
 def test_numbers_that_are_not_finite_reach_as_far_as_their_window():
