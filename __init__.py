@@ -24,6 +24,7 @@ _HOME = {
     "Edge": "primitives",
     "IndexSpace": "primitives",
     "LayoutSpec": "primitives",
+    "OwnedState": "executors",
     "Pipeline": "primitives",
     "QuantParams": "primitives",
     "QuantizedTensor": "executors.schemes",
@@ -43,6 +44,7 @@ _MODULES = {
     "factory": "kernels.factory",
     "fitting": "executors.fitting",
     "gguf": "frontends.gguf",
+    "llm": "frontends.llm",
     "onnx": "frontends.onnx",
     "ops": "kernels.ops",
     "schemes": "executors.schemes",
@@ -67,6 +69,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from .executors import CudaExecutor as CudaExecutor
     from .executors import DaskExecutor as DaskExecutor
+    from .executors import OwnedState as OwnedState
     from .executors import SingleThreadExecutor as SingleThreadExecutor
     from .executors import Stream as Stream
     from .executors import TilingExecutor as TilingExecutor
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from .executors.schemes import Scheme as Scheme
     from .frontends import arrow as arrow
     from .frontends import gguf as gguf
+    from .frontends import llm as llm
     from .frontends import onnx as onnx
     from .frontends import torch as torch
     from .kernels import factory as factory

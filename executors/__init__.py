@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "CudaExecutor": "cuda",
     "DaskExecutor": "dask",
+    "OwnedState": "states",
     "SingleThreadExecutor": "single_thread",
     "Stream": "streaming",
     "TilingExecutor": "tiling",
@@ -27,5 +28,6 @@ if TYPE_CHECKING:
     from .dask import DaskExecutor as DaskExecutor
     from .registry import executor as executor
     from .single_thread import SingleThreadExecutor as SingleThreadExecutor
+    from .states import OwnedState as OwnedState
     from .streaming import Stream as Stream
     from .tiling import TilingExecutor as TilingExecutor

@@ -93,16 +93,6 @@ class Bound:
             doors.check_slots(self.plan.binder.order, slots)
         return results
 
-    def states(self, kept: Mapping[str, Array]) -> dict[str, Array]:
-        """A working copy of every state, so that a run that fails changes none."""
-        states = {}
-        for name, value in self.plan.lowered.pipe.of_kind("state").items():
-            assert value.dtype is not None
-            shape = doors.stored_shape(value.dtype, self.binding.shapes[name])
-            states[name] = doors.fresh(shape, value.dtype, self.plan.binder.aligns.get(name, 1))
-            states[name][...] = doors.state_content(name, value, kept, shape)
-        return states
-
     def take(self) -> RunMemory:
         """A run context from the pool, or a new one."""
         try:

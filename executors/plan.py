@@ -23,6 +23,7 @@ from .lowering import Lowered, lower
 from .profile import Profile
 from .profiling import profile
 from .report import explain
+from .states import RunStates, appended
 from .tuned import Tiles
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class TilingPlan:
         self._order = pipe.order()
         self._proven: set[tuple[str, Any]] = set()
         self._has_state = bool(pipe.of_kind("state"))
+        self.grows = appended(self.lowered.pipe)
         self._fast: Bound | None = None
 
     def __repr__(self) -> str:
@@ -119,7 +121,8 @@ class TilingPlan:
     ) -> dict[str, Array]:
         """Run once and return {output: array}: fresh arrays, or the caller's where `out` has them.
 
-        state   {state: array} to start from and to leave the new states in; without it, the plan's own
+        state   {state: array} to start from and to leave the new states in; without it, the plan's own. Its arrays stay
+                as they are, unless it is an OwnedState
         tap     names of intermediate values to return as well; only what these cut is run unfused
         """
         tap = (tap,) if isinstance(tap, (str, Value)) else tuple(tap)
@@ -146,9 +149,13 @@ class TilingPlan:
         with self._lock:
             kept = self.state if state is None else state
             bound = self.bound(arrays, out)
-            states = bound.states(kept)
-            results = bound.run(arrays, bound.outputs(out, arrays), states)
-            kept.update(states)
+            states = RunStates(bound, kept, arrays)
+            try:
+                results = bound.run(arrays, bound.outputs(out, arrays), states.arrays)
+            except BaseException:
+                states.undo()
+                raise
+            kept.update(states.arrays)
             return results
 
     def _run_fast(self, given: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Array] | None:

@@ -17,6 +17,7 @@ from . import inputs as doors
 from .launcher import DONE, Launcher, usable
 from .profile import Event, Profile, StepProfile
 from .program import Program, RunMemory, Stage, clock, nothing_address, worker_address
+from .states import RunStates
 
 if TYPE_CHECKING:
     from .binding import Laid
@@ -44,7 +45,8 @@ def profile(plan: TilingPlan, inputs: Mapping[str, Any], repeat: int) -> Profile
     total = _median(lambda: once(results), repeat)
     bound = next(reversed(plan._bindings.values()))
     arrays = {name: doors.as_array(value, inputs[name]) for name, value in plan._wanted.items()}
-    external = {**arrays, **bound.states(state), **{value: results[name] for value, name in bound._direct.items()}}
+    direct = {value: results[name] for value, name in bound._direct.items()}
+    external = {**arrays, **RunStates(bound, state, arrays).arrays, **direct}
     memory = bound.take()
     try:
         bound._point(memory, external)

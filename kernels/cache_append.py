@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..primitives.errors import ArgumentError
 from ..primitives.kernel import ArgSpec, Axis, IndexSpace
 from ..primitives.storage import stored_as
 from . import checks
 
-TYPES = ("f32", "s8", "u8")
+TYPES = ("f32", "f16", "bf16", "s8", "u8", "f8e4m3fn", "f8e5m2", "e8m0fnu")
 FULL = 1  # status: a row would lie outside of the cache
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of an update slot only rows are written: from the number at slot `start`, as many as `new` has along the axis."""
+
+    slot: str
+    axis: int
+    start: str
+    new: str
 
 
 @stored_as("cache_append")
 @dataclass(frozen=True)
 class CacheAppend:
     """cache[b, g, position + t] = new[b, g, t], in place, for every t."""
+
+    appends: ClassVar[Rows] = Rows("cache", 2, "position", "new")
 
     dtype: str = "f32"
 
