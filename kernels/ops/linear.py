@@ -55,6 +55,11 @@ def linear(x: Operand, q: Any, compute: str = "f32", activation: str = "block") 
             f"linear: compute='int8' with {q.scheme.name}, whose decode is neither affine nor a table times a scale; "
             f"compute='f32' and 'bf16' work"
         )
+    if compute == "int8" and fmt.kind == "table" and not np.isfinite(operands["table"]).all():
+        raise Unsupported(
+            f"linear: compute='int8' with {q.scheme.name}, whose codes may stand for infinity or NaN, which are no "
+            f"integers; compute='f32' and 'bf16' work"
+        )
     kernel = Linear(fmt, q.shape[1], compute, dtype_of(x), len(x.shape) - 2, activation)
     values: dict[str, Any] = {slot: pipe.constant(np.ascontiguousarray(array)) for slot, array in operands.items()}
     return only(pipe.add(kernel, x=x, **values))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...primitives.errors import ArgumentError, DTypeMismatch, QuantizationError, ShapeMismatch, Unsupported
 from ...primitives.pipeline import Pipeline, Value
-from ...primitives.sizes import show
+from ...primitives.sizes import Shape, SizeLike, show, size
 from .. import cache_append as appending
 from ..reference.schemes import store
 from ..schemes.definition import WHOLE, Definition
@@ -65,7 +65,7 @@ class SchemeCache:
     """Keys or values in a scheme's codes, which live from run to run. See `scheme_cache`."""
 
     scheme: Definition
-    shape: tuple[int, int, int, int]
+    shape: Shape
     codes: Value
     params: tuple[Value, ...]
 
@@ -77,7 +77,7 @@ class SchemeCache:
         B, G, C, D = self.shape
         pipe = self.codes.pipeline
         new = value_of(pipe, new, "append", "new")
-        if len(new.shape) != 4 or (new.shape[0], new.shape[1], new.shape[3]) != (B, G, D):
+        if len(new.shape) != 4 or (new.shape[0], new.shape[1], new.shape[3]) != (B, G, D) or not isinstance(D, int):
             raise ShapeMismatch(f"append: new is {show(new.shape)}; ({B}, {G}, T, {D}) works")
         kept = []
         for cache, rows in zip((self.codes, *self.params), encode(new, self.scheme), strict=True):
@@ -87,10 +87,10 @@ class SchemeCache:
         return reshape(decode(kept[0], kept[1:], self.scheme, D), self.shape)
 
 
-def scheme_cache(pipe: Pipeline, name: str, scheme: Definition, shape: tuple[int, int, int, int]) -> SchemeCache:
+def scheme_cache(pipe: Pipeline, name: str, scheme: Definition, shape: Sequence[SizeLike]) -> SchemeCache:
     """A cache for attention (B, G, C, D) whose rows are kept in a scheme's codes: `cache.append(new, position)`.
 
-    scheme   its blocks lie within a row, and its parameters are f32, s8 or u8
+    scheme   its blocks lie within a row, and its parameters are floats, s8 or u8
 
     Raises Unsupported for another scheme. Its states are `name`_codes and `name`_PARAMETER.
     """
@@ -102,11 +102,16 @@ def scheme_cache(pipe: Pipeline, name: str, scheme: Definition, shape: tuple[int
         )
     if odd := [t for t in types if t not in appending.TYPES]:
         raise Unsupported(f"scheme_cache: {scheme.name} keeps {', '.join(odd)}; {', '.join(appending.TYPES)} work")
-    B, G, C, D = shape
+    B, G, C, D = sizes = tuple(size(n) for n in shape)
+    if not isinstance(D, int):
+        raise ShapeMismatch(f"scheme_cache: shape {show(sizes)}; a known D works")
     blocks = scheme.grid(1, D)[1]
     codes = pipe.state(f"{name}_codes", "u8", (B, G, C, scheme.row_bytes(D)))
-    params = tuple(pipe.state(f"{name}_{p.name}", p.dtype, (B, G, C, blocks)) for p in scheme.stored)
-    return SchemeCache(scheme, shape, codes, params)
+    params = tuple(
+        pipe.state(f"{name}_{p.name}", p.dtype, (B, G, C, blocks), initial=int(p.dtype == "e8m0fnu"))  # which has no 0
+        for p in scheme.stored
+    )
+    return SchemeCache(scheme, sizes, codes, params)
 
 
 def _encode(op: str, x: Operand, scheme: Definition, given: Params | None) -> tuple[tuple[Value, ...], Value]:

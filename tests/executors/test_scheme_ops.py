@@ -42,7 +42,7 @@ def test_static_parameters_are_those_of_the_calibration():
         assert_array_equal(executor.run(pipe, {"x": x})["y"], right, strict=True)
 
 
-@pytest.mark.parametrize("name", ["int8_channel", "int4_g32_asym"])
+@pytest.mark.parametrize("name", ["int8_channel", "int4_g32_asym", "mxfp4"])
 def test_keys_that_stay_codes_from_run_to_run(name):
     """What comes back are the rows so far, each as the scheme leaves it, and zeros of the scheme behind them."""
     scheme = tw.schemes.get(name)
@@ -76,8 +76,9 @@ def test_what_cannot_be_is_said():
         ops.encode(x, tw.schemes.get("nf4_double"))
     with pytest.raises(Unsupported, match="blocks within a row"):
         ops.scheme_cache(pipe, "keys", tw.schemes.get("int8_tensor"), (1, 1, 4, 8))
-    with pytest.raises(Unsupported, match="keeps e8m0"):
-        ops.scheme_cache(pipe, "keys", tw.schemes.get("mxfp4"), (1, 1, 4, 32))
+    wide = tw.schemes.get("int4_g32_asym").replace(name="wide_zero", params={"scale": "f32", "zero": "s16"})
+    with pytest.raises(Unsupported, match="keeps s16"):
+        ops.scheme_cache(pipe, "keys", wide, (1, 1, 4, 32))
     codes, scale = ops.encode(x, tw.schemes.get("int8_channel"))
     with pytest.raises(ArgumentError, match="0 parameters; int8_channel has scale"):
         ops.decode(codes, [], tw.schemes.get("int8_channel"), 64)

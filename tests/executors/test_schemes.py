@@ -317,3 +317,9 @@ NUMBERS = {"a": 1.0}
 
 def uses_a_dict(x, scale):
     return x * NUMBERS["a"]
+
+
+def test_codes_of_infinity_are_no_integers():
+    q = tw.schemes.get("fp8_e4m3_channel").quantize(np.ones((4, 8), np.float32))
+    with pytest.raises(Unsupported, match="may stand for infinity or NaN"):
+        q.matmul(np.ones((1, 8), np.float32), compute="int8")
