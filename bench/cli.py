@@ -11,6 +11,7 @@ import typer
 
 from .. import __version__
 from .format_cli import bench_accuracy, bench_formats
+from .llm.cli import generate, perplexity
 from .scheme_cli import scheme_app
 from .tiles.cli import add_to
 
@@ -228,6 +229,7 @@ def doctor(
     print_json(facts) if as_json else doctor.show(facts)
 
 
+app.command()(generate)
 app.add_typer(scheme_app, name="scheme")
 
 bench_app = typer.Typer(help="Time things, on the machine at hand.", no_args_is_help=True)
@@ -328,6 +330,7 @@ def peers_gemm(
 
 bench_app.command("accuracy")(bench_accuracy)
 bench_app.command("formats")(bench_formats)
+bench_app.command("perplexity")(perplexity)
 
 
 @bench_app.command("schemes")

@@ -11,6 +11,7 @@ import numpy as np
 from ...executors.schemes import QuantizedTensor, Scheme, from_parts, get, names
 from ...primitives.errors import ArgumentError, ShapeMismatch, Unsupported
 from .layout import TYPES, TensorType
+from .reader import RawTensor
 
 _OWN_NAMES = {"MXFP4": "mxfp4_gguf", "NVFP4": "nvfp4_gguf"}  # OCP's and NVIDIA's have the short ones
 QUIET = 0x0040  # the bit of a bfloat16 that makes a NaN quiet
@@ -94,6 +95,12 @@ def quantize(x: Any, qtype: str) -> np.ndarray[Any, Any]:
     if not scheme.encodes:
         raise Unsupported(f"{qtype} is only decoded: no rule for encoding it is part of the format")
     return scheme.quantize(data).codes.reshape(*data.shape[:-1], data.shape[-1] // kind.block * kind.nbytes)
+
+
+def encoded(name: str, x: Any, qtype: str) -> RawTensor:
+    """A tensor of a type that can be encoded, ready to be saved: RawTensor(name, type, shape, quantize(x, qtype))."""
+    data = quantize(x, qtype)
+    return RawTensor(name, type_of(qtype), np.shape(x), data)
 
 
 def _bfloat16(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
