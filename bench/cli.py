@@ -512,6 +512,22 @@ def peers_models(
     raise typer.Exit(1 if any("wrong" in row for row in result["rows"]) else 0)
 
 
+@peers_app.command("recurrent")
+def peers_recurrent(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    widths: Annotated[str, typer.Option(metavar="H,..", help="Units of the state, as many as inputs.")] = "128,256,512",
+    batch: Annotated[int, typer.Option(min=1, help="Sequences at once.")] = 1,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """LSTM and GRU layers, float32 and int8, against ONNX Runtime; status 1 if a result is wrong."""
+    from .peers import recurrent
+
+    records = recurrent.measure(_counts(threads), _counts(widths), batch, blocks)
+    print_json(records) if as_json else recurrent.show(records)
+    raise typer.Exit(1 if any(r["wrong"] for r in records) else 0)
+
+
 @peers_app.command("stack")
 def peers_stack(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",

@@ -37,6 +37,7 @@ HOMES = {
     "pool": ("pool", "expand.pool"),
     "quantize": ("quantize", "dequantize"),
     "real_expand": ("expand.gemm", "expand.fused_gemm"),
+    "recurrent.steps": ("recurrence",),
     "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
     "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
     "relayout": ("relayout",),

@@ -201,6 +201,17 @@ def ask_for(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic
+def ask_near(typingctx: Any, address: Any) -> Any:
+    """Prefetch the cache line of an address into L1; it need not be memory of this process."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        Emitter(builder).prefetch(args[0], keep=3)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
 def address_of(typingctx: Any, pointer: Any) -> Any:
     """The address that a C pointer holds."""
 

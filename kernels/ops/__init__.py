@@ -30,6 +30,7 @@ _LATER = {  # what most programs do not use is loaded when it is asked for
         "resize scatter_elements scatter_nd slice space_to_depth split squeeze tile topk transpose trilu unsqueeze"
     ),
     "products": "einsum matmul",
+    "recurrent": "gru lstm rnn",
     "reductions": (
         "argmax argmin batch_norm dynamic_quantize instance_norm layer_norm log_softmax reduce rms_norm softmax"
     ),
@@ -100,6 +101,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_by",
+    "gru",
     "hard_sigmoid",
     "hard_swish",
     "instance_norm",
@@ -117,6 +119,7 @@ __all__ = [
     "log2",
     "log_softmax",
     "lookup",
+    "lstm",
     "map",
     "matmul",
     "max_pool",
@@ -140,6 +143,7 @@ __all__ = [
     "reshape",
     "resize",
     "rms_norm",
+    "rnn",
     "rolling",
     "rotary",
     "round",
@@ -295,6 +299,7 @@ if TYPE_CHECKING:
         unsqueeze,
     )
     from .products import einsum, matmul
+    from .recurrent import gru, lstm, rnn
     from .reductions import (
         argmax,
         argmin,

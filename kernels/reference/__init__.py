@@ -24,6 +24,7 @@ HOMES = {
         "transposed",
         "trilu",
     ),
+    "recurrent": ("recurrence",),
     "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
     "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
     "scheme_steps": (

@@ -120,7 +120,7 @@ def product_codes(vectors: int) -> Any:
             place = b.add(b.add(a, b.mul(lda, ir.Constant(I64, r))), b.shl(p, ir.Constant(I64, 2)))
             four = e.splat(e.load(place, I32, 1), LANES)
             for j in range(vectors):
-                new.append(_dot(e, sums[r * vectors + j], four, columns[j], "+avx512vnni" in features.split(",")))
+                new.append(dot_codes(e, sums[r * vectors + j], four, columns[j], "+avx512vnni" in features.split(",")))
         following = b.add(p, ir.Constant(I64, 1))
         p.add_incoming(following, b.block)
         left.add_incoming(b.add(left, ldb), b.block)
@@ -145,7 +145,7 @@ def product_codes(vectors: int) -> Any:
     return run
 
 
-def _dot(e: Emitter, total: Any, a: Any, b: Any, vnni: bool) -> Any:
+def dot_codes(e: Emitter, total: Any, a: Any, b: Any, vnni: bool) -> Any:
     """total + the four products of u8 and s8 in each lane, exact."""
     if vnni:
         return e.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, a, b)
