@@ -13,7 +13,7 @@ from ...reference.recurrent import recurrence_step
 from ..map import compiled
 
 MR = 4  # batches whose products share a read of the weights
-AHEAD = 4096  # bytes of the next panel that the near cache is asked for while gates are computed
+AHEAD = 2048  # bytes of the next panel that the near cache is asked for while gates are computed
 
 _TEXT = """\
 import numpy as np
