@@ -46,7 +46,7 @@ def activation(name: str, alpha: float, beta: float, clip: float = 0.0) -> Calla
 def activations(names: Sequence[str], numbers: Sequence[float], clip: float) -> list[Callable[[Any], Any]]:
     """Those of a cell; the last one of an lstm, of the cell, is never clipped."""
     clips = [clip, clip, 0.0]
-    return [activation(n, *numbers[2 * i : 2 * i + 2], clips[i]) for i, n in enumerate(names)]
+    return [activation(n, numbers[2 * i], numbers[2 * i + 1], clips[i]) for i, n in enumerate(names)]
 
 
 def rnn(names: Sequence[str], numbers: Sequence[float], clip: float) -> Callable[..., Any]:

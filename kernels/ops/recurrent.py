@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives import sizes
+from ...primitives import dtypes, sizes
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 from ...primitives.pipeline import Value
 from ..recurrent import LANES, Group, Recurrence
@@ -191,7 +191,9 @@ def _spread(kernel: Recurrence, pipe: Any, given: Any, name: str) -> Value:
         value = expand(reshape(value, (1, 1)), shape)
     else:
         value = reshape(value, shape)
-    padded = pad(value, ((0, 0), (0, kernel.units - kernel.hidden)), value=np.zeros((), value.dtype.numpy))
+    padded = pad(
+        value, ((0, 0), (0, kernel.units - kernel.hidden)), value=np.zeros((), dtypes.get(dtype_of(value)).numpy)
+    )
     parts = []
     for group in kernel.groups:
         own = cut(padded, [group.first], [group.first + group.gates], [0])
