@@ -196,12 +196,11 @@ class _Lowering:
 
     def _add_step(self, step: Step) -> None:
         about = self._about(step.name, step.kernel, step.inputs)
-        try:
-            variant = factory.find(f"expand.{step.kernel.name}", self.backend, **about)
-        except KernelNotFound:
+        variant = factory.find_if_any(f"expand.{step.kernel.name}", self.backend, **about)
+        if variant is None:
             self._copy(step)
-            return
-        self._expand(step.kernel, step.inputs, variant, [step], list(step.outputs.values()))
+        else:
+            self._expand(step.kernel, step.inputs, variant, [step], list(step.outputs.values()))
 
     def _expand(
         self, kernel: Any, operands: dict[str, Value], variant: factory.Variant, steps: list[Step], written: list[Value]

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ..primitives.errors import KernelNotFound
@@ -140,20 +141,31 @@ def unregister(name: str, backend: str, variant: str | None = None) -> None:
 
 def find(name: str, backend: str, variant: str | None = None, **facts: Any) -> Variant:
     """The variant that serves; raises KernelNotFound with every candidate's reason."""
+    refused: list[str] = []
+    found = find_if_any(name, backend, variant, refused, **facts)
+    if found is None:
+        raise KernelNotFound(_miss(name, backend, refused))
+    return found
+
+
+def find_if_any(
+    name: str, backend: str, variant: str | None = None, refused: list[str] | None = None, **facts: Any
+) -> Variant | None:
+    """The variant that serves, or None; why each candidate does not is added to `refused`."""
     _load(backend, name)
     if backend not in _asked and not any((key, backend) in _variants for key in _family(name)):
         _load_plugins(backend)
-    refused = []
+    reasons = [] if refused is None else refused
     for key in _family(name):
         for candidate in sorted(_variants.get((key, backend), ()), key=lambda v: -v.priority):
             if variant is not None and candidate.variant != variant:
-                refused.append(f"{key}/{candidate.variant}: not the variant {variant!r} that was asked for")
+                reasons.append(f"{key}/{candidate.variant}: not the variant {variant!r} that was asked for")
                 continue
             reason = candidate.refuses({**facts, "name": name})
             if reason is None:
                 return candidate
-            refused.append(f"{key}/{candidate.variant}: {reason}")
-    raise KernelNotFound(_miss(name, backend, refused))
+            reasons.append(f"{key}/{candidate.variant}: {reason}")
+    return None
 
 
 def get(name: str, backend: str, variant: str | None = None, **facts: Any) -> Any:
@@ -189,19 +201,26 @@ def _family(name: str) -> list[str]:
 def _load(backend: str, name: str | None = None) -> None:
     """Import this package's own implementations for a backend: of one kernel, or all of them.
 
-    The package of a backend may say in HOMES which of its modules register which names. Then only those of the kernel's
-    family are imported; a name that no module is said to have has all of them imported.
+    The package of a backend may say in HOMES which of its modules register which names; then only those of the kernel's
+    family are imported.
     """
+    homes = _homes(backend)
+    if homes is None:
+        return
+    family = () if name is None else _family(name)
+    for module, theirs in homes.items():
+        if (name is None or any(key in theirs for key in family)) and f"{backend}.{module}" not in _loaded:
+            importlib.import_module(f"{__package__}.{backend}.{module}")
+            _loaded.add(f"{backend}.{module}")
+
+
+@lru_cache
+def _homes(backend: str) -> Mapping[str, Sequence[str]] | None:
+    """HOMES of this package's module for a backend; empty without one, None where there is no such module."""
     home = f"{__package__}.{backend}"
     if not backend.isidentifier() or importlib.util.find_spec(home) is None:
-        return
-    homes: Mapping[str, Sequence[str]] = getattr(importlib.import_module(home), "HOMES", {})
-    family = () if name is None else _family(name)
-    wanted_homes = [module for module, names in homes.items() if any(key in names for key in family)] or list(homes)
-    for module in wanted_homes:
-        if f"{backend}.{module}" not in _loaded:
-            importlib.import_module(f"{home}.{module}")
-            _loaded.add(f"{backend}.{module}")
+        return None
+    return getattr(importlib.import_module(home), "HOMES", {})
 
 
 def _load_plugins(backend: str) -> None:
@@ -214,11 +233,9 @@ def _load_plugins(backend: str) -> None:
 
 
 def _miss(name: str, backend: str, refused: list[str]) -> str:
-    for own in OWN:
-        _load(own)
-    on_backend = sorted(names(backend))
     message = f"no kernel {name!r} on backend {backend!r}: "
     if refused:
         return message + "; ".join(refused)
+    on_backend = sorted(names(backend))
     shown = ", ".join(on_backend[:12]) + (f" and {len(on_backend) - 12} more" if len(on_backend) > 12 else "")
     return f"{message}{backend} has {shown or 'none'}; {name!r} exists on {', '.join(backends(name)) or 'no backend'}"

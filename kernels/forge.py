@@ -10,22 +10,24 @@ import ctypes
 import linecache
 import logging
 import os
-import pickle
+import struct
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
-from numba.core import config, serialize
+from numba.core import config
 from numba.core.ccallback import CFunc
-from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock
 
 from . import cache
 from .entry import BUILTIN, SIGNATURE, OperandType, describe
+from .machine_code import MachineCode, undefined_symbols
 
 log = logging.getLogger("tilework")
 
@@ -184,9 +186,11 @@ def _compile(source: str, scope: dict[str, Any], parallel: bool, builtin: bool) 
     function = CFunc(module.entry, (signature.args, signature.return_type), {}, {**_OPTIONS, "parallel": parallel})
     result = function._compile_uncached()
     Counts.compiled += 1
-    address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
+    name = result.fndesc.llvm_cfunc_wrapper_name
+    address = result.library.get_pointer_to_function(name)
     if not scope:
-        Counts.kept += cache.write(key, serialize.dumps(result._reduce()), source)
+        file = result.library.serialize_using_object_code()[2][0]
+        Counts.kept += cache.write(key, MachineCode(file, name, undefined_symbols(file)).dumps(), source)
     # The objects in scope live as long as their entry: another one with the same id would be taken for them.
     return Entry(address, source, key, True, result.library, scope)
 
@@ -258,16 +262,29 @@ def _load(key: str, source: str) -> Entry | None:
     content = cache.read(key)
     if content is None:
         return None
-    _home(key)
     try:
-        context = _target_context()
-        context.refresh()  # the runtime's own symbols; compiling would have done it
-        result = CompileResult._rebuild(context, *pickle.loads(content))
-        address = result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name)
-    except Exception as error:  # whatever a stale pickle can raise; the entry is compiled anew
+        code = MachineCode.loads(content)
+        _add_runtime_symbols()
+        if code.needs is None or code.missing():
+            _target_context().refresh()  # everything that compiling would have loaded
+        if code.missing():
+            raise ValueError(f"it needs {', '.join(code.missing() or [])}, which this process does not have")
+        address, keep = code.link()
+    except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:  # the entry is compiled anew
         cache.discard(key, f"{type(error).__name__}: {error}")
         return None
-    return Entry(address, source, key, False, result.library)
+    return Entry(address, source, key, False, keep)
+
+
+@lru_cache(maxsize=1)
+def _add_runtime_symbols() -> None:
+    """What Numba's runtime for reference counts exports; all code that may raise names some of it."""
+    try:
+        from numba.core.runtime._nrt_python import c_helpers
+    except ImportError:  # another version; refreshing the context adds them, slowly
+        return
+    for name, address in c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 def _launch_threads() -> None:
