@@ -13,9 +13,9 @@ def python(arguments: Sequence[str], folder: str | Path | None = None, **variabl
     """What a new process of this Python prints, with `variables` added to the environment.
 
     The byte code of modules is kept, as Python does by itself: without PYTHONDONTWRITEBYTECODE, which would have each
-    process compile all sources. Raises CalledProcessError where the process fails.
+    process compile all sources. Raises CalledProcessError where the process fails; what it said is on stderr by then.
     """
     environment = {**os.environ, **variables}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout

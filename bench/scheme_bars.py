@@ -34,10 +34,13 @@ SCHEMES = (
 )
 
 _SCRIPT = """\
+import sys
 import time
 import numpy as np
 import tilework as tw
+sys.dont_write_bytecode = True  # byte code of a file edited twice in a second is not told apart
 import {module} as scheme_of_the_bench
+sys.dont_write_bytecode = False
 w = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
 tw.eager.relu(w[:2])  # Numba itself starts here
 from tilework.kernels import forge
