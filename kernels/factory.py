@@ -93,7 +93,7 @@ class Variant:
 
 
 _variants: dict[tuple[str, str], list[Variant]] = {}
-_loaded: set[str] = set()  # modules of this package that were imported for what they register
+_loaded: set[tuple[str, str | None]] = set()  # backends and kernels whose own implementations have been imported
 _asked: set[str] = set()
 
 
@@ -204,14 +204,14 @@ def _load(backend: str, name: str | None = None) -> None:
     The package of a backend may say in HOMES which of its modules register which names; then only those of the kernel's
     family are imported.
     """
-    homes = _homes(backend)
-    if homes is None:
+    if (backend, name) in _loaded:
         return
+    _loaded.add((backend, name))
+    homes = _homes(backend) or {}
     family = () if name is None else _family(name)
     for module, theirs in homes.items():
-        if (name is None or any(key in theirs for key in family)) and f"{backend}.{module}" not in _loaded:
+        if name is None or any(key in theirs for key in family):
             importlib.import_module(f"{__package__}.{backend}.{module}")
-            _loaded.add(f"{backend}.{module}")
 
 
 @lru_cache
