@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...executors.schemes import QuantizedTensor, Scheme, from_parts, get, names
+from ...executors.schemes import QuantizedTensor, Scheme, from_parts, get
+from ...kernels.schemes.shipped import is_shipped
 from ...primitives.errors import ArgumentError, ShapeMismatch, Unsupported
 from .layout import TYPES, TensorType
 from .reader import RawTensor
@@ -28,8 +29,8 @@ def scheme_of(qtype: str) -> Scheme:
     """The scheme of a block type. Raises Unsupported for one that no scheme exists for."""
     kind = type_of(qtype)
     name = _OWN_NAMES.get(kind.name, kind.name.lower())
-    if kind.plain is not None or name not in names():
-        known = ", ".join(t for t in TYPES if _OWN_NAMES.get(t, t.lower()) in names())
+    if kind.plain is not None or not is_shipped(name):
+        known = ", ".join(t for t in TYPES if is_shipped(_OWN_NAMES.get(t, t.lower())))
         raise Unsupported(f"{qtype} is {'no block type' if kind.plain is not None else 'not decoded'}; {known} are")
     return get(name)
 

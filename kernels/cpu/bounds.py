@@ -4,16 +4,19 @@ Both stop LLVM from vectorising, because it does not see through the widening of
 interval arithmetic over counters of loops with known ends; whatever is not proven stays as it is.
 
 Inner loops with a known end are given one that is hidden: LLVM unrolls short loops before it looks for vectors in them,
-and then finds few.
+and then finds few. Where such a loop is as short as one vector, the loops around it are written out: left to LLVM, it is
+given vectors that are longer than it, and runs one element after another (IQ4_XS: 0.10 ns a weight, and 1.5 ns before).
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Mapping, Sequence
 
 Interval = tuple[int, int]
 WIDEST = (1 << 31) - 1
+ONE_VECTOR = 16  # turns of a loop that one vector takes
 SHORTEST = 8  # loops of fewer turns are better unrolled
 
 
@@ -30,6 +33,7 @@ def proven(text: str, function: str, sizes: Sequence[int]) -> str:
 class _Loops:
     def __init__(self, function: ast.FunctionDef, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
+        self.outer: list[dict[str, Interval]] = []  # counters of loops that are written out
         counters = [n for n in ast.walk(function) if isinstance(n, ast.For)]
         own = {id(n.body[0]) for n in counters if n.body}
         self.unsure = {
@@ -42,7 +46,36 @@ class _Loops:
         }
 
     def block(self, body: list[ast.stmt], known: Mapping[str, Interval]) -> list[ast.stmt]:
-        return [self.statement(node, known) for node in body]
+        return [made for node in body for made in self.written_out(node, known)]
+
+    def written_out(self, node: ast.stmt, known: Mapping[str, Interval]) -> list[ast.stmt]:
+        turns = self.turns(node) if isinstance(node, ast.For) else 0
+        inner = [self.turns(n) for n in getattr(node, "body", []) if isinstance(n, ast.For)]
+        if not isinstance(node, ast.For) or not turns <= ONE_VECTOR or not inner or max(inner) > ONE_VECTOR:
+            return [self.statement(node, known)]
+        if not turns or not min(inner) or not isinstance(node.target, ast.Name):
+            return [self.statement(node, known)]
+        made = []
+        for turn in range(turns):
+            body = [_Constant(node.target.id, turn).visit(copy.deepcopy(line)) for line in node.body]
+            first = body[0]
+            here: dict[str, Interval] = {}
+            if isinstance(first, ast.Assign) and isinstance(first.targets[0], ast.Name):
+                name = first.targets[0].id
+                if name not in self.unsure:
+                    here[name] = (turn, turn)
+            self.outer.append(here)
+            made += self.block(body, {**known, **here})
+            self.outer.pop()
+        return made
+
+    def turns(self, node: ast.For) -> int:
+        """How many turns a loop takes that counts from 0 to a number; 0: not known."""
+        over = node.iter
+        if not (isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range"):
+            return 0
+        ends = [interval(a, {}, self.sizes) for a in over.args]
+        return ends[0][1] if len(ends) == 1 and ends[0] and ends[0][0] == ends[0][1] else 0
 
     def statement(self, node: ast.stmt, known: Mapping[str, Interval]) -> ast.stmt:
         if isinstance(node, ast.For):
@@ -50,7 +83,7 @@ class _Loops:
             node.iter = _Simpler(self.sizes, known).visit(node.iter)
             node.body = self.block(node.body, inner)
             if not any(isinstance(n, ast.For) for b in node.body for n in ast.walk(b)):
-                self.hide_end(node.iter, "at_most" if known else "at_most_whole")
+                self.hide_end(node.iter, "at_most" if len(known) > sum(map(len, self.outer)) else "at_most_whole")
         elif isinstance(node, (ast.If, ast.While)):
             node.test = _Simpler(self.sizes, known).visit(node.test)
             node.body, node.orelse = self.block(node.body, known), self.block(node.orelse, known)
@@ -80,6 +113,14 @@ class _Loops:
             if name not in self.unsure:
                 found[name] = found[node.target.id]
         return found
+
+
+class _Constant(ast.NodeTransformer):
+    def __init__(self, name: str, value: int) -> None:
+        self.name, self.value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self.value) if node.id == self.name and isinstance(node.ctx, ast.Load) else node
 
 
 class _Simpler(ast.NodeTransformer):

@@ -6,9 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .simd import F32
 from .views import I64, _view
 
 
@@ -22,7 +22,8 @@ def _local(name: str, element: Any) -> Any:
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             item = context.get_data_type(element)
-            place = cgutils.alloca_once(builder, ir.ArrayType(item, size))
+            with builder.goto_entry_block():
+                place = builder.alloca(ir.ArrayType(item, size))
             place.align = 64
             start = builder.bitcast(place, item.as_pointer())
             return _view(context, builder, kind, start, ir.Constant(I64, size))
@@ -36,6 +37,43 @@ def _local(name: str, element: Any) -> Any:
 
 local_f32 = _local("local_f32", types.float32)
 local_i32 = _local("local_i32", types.int32)
+
+
+def _f32_view(context: Any, builder: Any, place: Any, size: int) -> Any:
+    return _view(context, builder, types.Array(types.float32, 1, "C"), place, ir.Constant(I64, size))
+
+
+@intrinsic(prefer_literal=True)
+def f32_at(typingctx: Any, address: Any, count: Any) -> Any:
+    """The `count` float32 numbers at an address, which have to outlive the view."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _f32_view(context, builder, builder.inttoptr(args[0], F32.as_pointer()), size)
+
+    return types.Array(types.float32, 1, "C")(types.int64, count), codegen
+
+
+@intrinsic(prefer_literal=True)
+def copied_f32(typingctx: Any, address: Any, count: Any) -> Any:
+    """A local copy of the `count` float32 numbers at an address: one copy of bytes, where a loop would become many moves."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(F32, size))
+        place.align = 64
+        pointer = ir.IntType(8).as_pointer()
+        copy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, I64])
+        ends = [builder.bitcast(place, pointer), builder.inttoptr(args[0], pointer)]
+        builder.call(copy, [*ends, ir.Constant(I64, 4 * size), ir.Constant(ir.IntType(1), 0)])
+        return _f32_view(context, builder, builder.bitcast(place, F32.as_pointer()), size)
+
+    return types.Array(types.float32, 1, "C")(types.int64, count), codegen
 
 
 def _hidden(name: str, whole: bool) -> Any:
@@ -63,3 +101,13 @@ def _hidden(name: str, whole: bool) -> Any:
 # so many turns is vectorised, and not unrolled before that. Measured on Q4_K: 0.20 ns a weight, and 1.56 ns unrolled.
 at_most = _hidden("at_most", whole=False)
 at_most_whole = _hidden("at_most_whole", whole=True)
+
+
+@intrinsic
+def hidden(typingctx: Any, count: Any) -> Any:
+    """A count of which LLVM knows nothing, so that a loop of so many turns is not unrolled."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [args[0]], False)
+
+    return types.int64(types.int64), codegen

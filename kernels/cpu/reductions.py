@@ -1,10 +1,10 @@
-"""Loops that look for the largest or smallest of a block, written so that LLVM vectorises them, to the same bits.
+"""Loops that look for the largest or smallest of a block, or for a NaN, as vector instructions, to the same bits.
 
-    for v in x: m = max(m, abs(v))        or        if abs(v) > m: m = abs(v)
+    for v in x: m = max(m, abs(v))        or        if abs(v) > m: m = abs(v)        or        if v != v: bad = 1
 
-takes the first of equal elements and passes NaN over, which a vector maximum of floats does not promise. The keys of
-floats, integers that order like them, have a maximum in any order; what is left is the sign of a zero: where the result
-is one, the first zero is looked for.
+takes the first of equal elements and passes NaN over. Of the elements themselves and of their magnitudes extremes.py
+finds the largest and smallest; what is left is the sign of a zero: where the result is one, the first zero is looked
+for. Of what else is computed from an element the keys, integers that order like the floats, have a maximum in any order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import copy
 
+EXTREMES = {"py_max": "largest", "py_min": "smallest"}
 KEYS = {"py_max": ("largest_key", "py_max", ast.Gt), "py_min": ("smallest_key", "py_min", ast.Lt)}
 
 
@@ -26,7 +27,11 @@ def lanes(text: str) -> str:
             changed |= rewriter.changed
     if not changed:
         return text
-    names = f"from {__package__}.vectormath import key_value, largest_key, py_max, py_min, smallest_key\n"
+    names = (
+        f"from {__package__}.extremes import any_nan, first_zero, largest, largest_magnitude, smallest, smallest_magnitude\n"
+        f"from {__package__}.local_arrays import hidden\n"
+        f"from {__package__}.vectormath import key_value, largest_key, py_max, py_min, smallest_key\n"
+    )
     return names + ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
@@ -36,9 +41,19 @@ class _Loops:
         self.changed = False
 
     def rewritten(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, (ast.If, ast.While, ast.For)):
+            node.body = [part for line in node.body for part in self.rewritten(line)]
+            node.orelse = [part for line in node.orelse for part in self.rewritten(line)]
         if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Name) or node.iter.id not in self.arrays:
             return [node]
+        if any(isinstance(n, (ast.Return, ast.Break)) for n in ast.walk(node)):
+            self.changed = True
+            return [self.search(node)]
         first, *rest = node.body
+        simple = self.simple(node, first, rest)
+        if simple:
+            self.changed = True
+            return simple
         found = [_extremum(line) for line in rest]
         if not found or not all(found) or not isinstance(first, ast.Assign):
             return [node]
@@ -69,6 +84,47 @@ class _Loops:
         loop.body = [_Replace(ast.unparse(node.target), place).visit(copy.deepcopy(line)) for line in body]
         return [*before, loop, *after]
 
+    def search(self, node: ast.For) -> ast.For:
+        """A loop that ends early, over a count that is hidden: unrolled, all that it may read is read before it begins."""
+        loop = copy.copy(node)
+        over, item = ast.unparse(node.iter), ast.unparse(node.target)
+        loop.iter = ast.parse(f"range(hidden({over}.size))", mode="eval").body
+        place = ast.parse(f"{over}[{item}]", mode="eval").body
+        loop.body = [_Replace(item, place).visit(copy.deepcopy(node.body[0])), *node.body[1:]]
+        return loop
+
+    def simple(self, node: ast.For, first: ast.stmt, rest: list[ast.stmt]) -> list[ast.stmt]:
+        """What a loop becomes that looks only for extremes of elements or magnitudes, or for NaN; nothing for others."""
+        if not isinstance(first, ast.Assign) or not isinstance(first.targets[0], ast.Name) or not rest:
+            return []
+        v, x = first.targets[0].id, ast.unparse(node.iter)
+        if ast.unparse(first.value) not in (f"f32({ast.unparse(node.target)})", ast.unparse(node.target)):
+            return []
+        made: list[ast.stmt] = []
+        names: list[str] = []
+        for line in rest:
+            nan, found = _nan_found(line, v), _extremum(line)
+            element = ast.unparse(found[2]) if found else ""
+            if nan:
+                names.append(nan)
+                made += _lines(f"if any_nan({x}):\n    {ast.unparse(line.body[0])}")  # type: ignore[attr-defined]
+            elif found and element == f"absolute({v})":
+                names.append(found[0])
+                made += _lines(f"{found[0]} = {found[1]}({found[0]}, {EXTREMES[found[1]]}_magnitude({x}))")
+            elif found and element == v:
+                name, beyond = found[0], ">" if found[1] == "py_max" else "<"
+                names.append(name)
+                made += _lines(
+                    f"{name}_best = {EXTREMES[found[1]]}({x})\n"
+                    f"if {name}_best {beyond} {name}:\n"
+                    f"    {name} = {name}_best\n"
+                    f"    if {name} == f32(0.0):\n"
+                    f"        {name} = first_zero({x})\n"
+                )
+            else:
+                return []
+        return made if len(set(names)) == len(names) and v not in names else []
+
 
 class _Replace(ast.NodeTransformer):
     def __init__(self, name: str, by: ast.expr) -> None:
@@ -76,6 +132,19 @@ class _Replace(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return copy.deepcopy(self.by) if node.id == self.name and isinstance(node.ctx, ast.Load) else node
+
+
+def _nan_found(node: ast.stmt, v: str) -> str:
+    """The name that `if v != v: name = constant` sets; empty for other statements."""
+    if not isinstance(node, ast.If) or node.orelse or len(node.body) != 1 or ast.unparse(node.test) != f"{v} != {v}":
+        return ""
+    inner = node.body[0]
+    if not isinstance(inner, ast.Assign) or not isinstance(inner.targets[0], ast.Name):
+        return ""
+    value = inner.value
+    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("i32", "f32") and len(value.args) == 1:
+        value = value.args[0]
+    return inner.targets[0].id if isinstance(value, ast.Constant) else ""
 
 
 def _lines(text: str) -> list[ast.stmt]:

@@ -11,66 +11,62 @@ from ..forge import Native
 from ..reference.scheme_steps import bytes_decode_step, bytes_encode_step, bytes_split_step
 from ..schemes.definition import Definition
 from ..schemes.steps import SchemeDecode, SchemeEncode, SchemeSplit
+from . import isa as levels
 from .bounds import proven
 from .map import compiled
+from .permute import most_entries
 from .reductions import lanes
 
 _HEADER = """\
 import numpy as np
 from numba import njit
 from {package}.vectormath import f32, i32, to_int{sequences}
-from {package}.local_arrays import at_most, at_most_whole, local_f32, local_i32
+from {package}.local_arrays import at_most, at_most_whole, copied_f32, f32_at, local_f32, local_i32
 from {package}.views import part, row_at
 bare = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 {function}
 BLOCK, BYTES = {block}, {nbytes}
 """
 TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
-# The block is cut out inside a function that is compiled once, so that its size is known there.
+# There is one call for whole blocks and for the last one that is not, so that inlining it does not double the code.
 _ENCODE = """
-@bare
-def encode_one(x, at, codes, g):
-    given, source = local_f32(BLOCK), part(x, at, BLOCK)
-    for i in range(at_most(BLOCK)):
-        given[i] = source[i]
-    encode(given, part(codes, g * BYTES, BYTES))
-
 {tile}
 def tile(n0, n1, x, codes):
     K = x.shape[1]
     spare = np.zeros(BLOCK, np.float32)
+    spare_at = np.int64(spare.ctypes.data)
+    whole = K // BLOCK
     for n in range(n0, n1):
         row, into = row_at(x, n), row_at(codes, n)
         into[:] = np.uint8(0)
-        for g in range(K // BLOCK):
-            encode_one(row, g * BLOCK, into, g)
-        rest = K // BLOCK * BLOCK
-        if rest < K:
-            spare[:] = np.float32(0)
-            for i in range(rest, K):
-                spare[i - rest] = row[i]
-            encode_one(spare, 0, into, K // BLOCK)
+        row_start = np.int64(row.ctypes.data)
+        for i in range(whole * BLOCK, K):
+            spare[i - whole * BLOCK] = row[i]
+        for g in range((K + BLOCK - 1) // BLOCK):
+            given = copied_f32(row_start + 4 * BLOCK * g if g < whole else spare_at, BLOCK)
+            encode(given, part(into, g * BYTES, BYTES))
+    spare[:] = np.float32(0)  # its address was used up to here
 """
 _DECODE = """
-@bare
-def decode_one(codes, g, y, at):
-    out = part(y, at, BLOCK)
+@inlined
+def decode_one(codes, out):
 {body}
 
 {tile}
 def tile(n0, n1, codes, y):
     K = y.shape[1]
     spare = np.zeros(BLOCK, np.float32)
+    spare_at = np.int64(spare.ctypes.data)
+    whole = K // BLOCK
     for n in range(n0, n1):
         row, into = row_at(codes, n), row_at(y, n)
-        for g in range(K // BLOCK):
-            decode_one(row, g, into, g * BLOCK)
-        rest = K // BLOCK * BLOCK
-        if rest < K:
-            decode_one(row, K // BLOCK, spare, 0)
-            for i in range(rest, K):
-                into[i] = spare[i - rest]
+        into_at = np.int64(into.ctypes.data)
+        for g in range((K + BLOCK - 1) // BLOCK):
+            decode_one(part(row, g * BYTES, BYTES), f32_at(into_at + 4 * BLOCK * g if g < whole else spare_at, BLOCK))
+        for i in range(whole * BLOCK, K):
+            into[i] = spare[i - whole * BLOCK]
 """
 _SPLIT = """
 {packer}
@@ -129,11 +125,17 @@ def build_encode(kernel: SchemeEncode) -> Native:
 
 
 @register("bytes_decode", backend="cpu", variant="captured", requires=compiled)
-def build_decode(kernel: SchemeDecode) -> Native:
+def build_decode(kernel: SchemeDecode, isa: str | None = None) -> Native:
     scheme = kernel.scheme
-    text = _DECODE.format(tile=TILE, body=_whole() if scheme.grouped is None else _joined(scheme))
+    level = levels.select(isa)
+    text = _DECODE.format(tile=TILE, body=_whole() if scheme.grouped is None else _joined(scheme, level))
     table = "" if scheme.grouped is None or scheme.grouped.table is None else scheme.grouped.facts[-1]
-    values = f"TABLE = np.array({list(table)!r}, np.float32)\n" if table else ""
+    values = ""
+    if table:
+        room = max(len(table), 16)  # a whole vector may be read
+        values = f"TABLE = np.array({[*table, *[0.0] * (room - len(table))]!r}, np.float32)\n"
+        if len(table) <= most_entries(level):
+            values += f"from {__package__}.permute import picker\npick = picker({level.name!r}, {len(table)})\n"
     return Native(_header(scheme, scheme.captured_decode, "decode") + values + text)
 
 
@@ -141,13 +143,13 @@ def _whole() -> str:
     """Statements that decode a block at once, into a place that nothing else can alias, so that stores vectorise."""
     return """\
     made = local_f32(BLOCK)
-    decode(part(codes, g * BYTES, BYTES), made)
+    decode(codes, made)
     for i in range(at_most(BLOCK)):
         out[i] = made[i]
 """
 
 
-def _joined(scheme: Definition) -> str:
+def _joined(scheme: Definition, level: levels.Level) -> str:
     """Statements that decode a block in two passes over it: its integers, then times the scales."""
     grouped = scheme.grouped
     assert grouped is not None
@@ -157,7 +159,7 @@ def _joined(scheme: Definition) -> str:
         f"q = local_{'f32' if grouped.table is None else 'i32'}(BLOCK)",
         f"scale = local_f32({count})",
         *([f"offset = local_f32({count})"] if grouped.offset else []),
-        f"decode(part(codes, g * BYTES, BYTES), q, scale{offset})",
+        f"decode(codes, q, scale{offset})",
     ]
     length = "at_most_whole" if grouped.group <= 32 else "at_most"
     value = "part_q[i]" if grouped.table is None else "TABLE[part_q[i]]"
@@ -168,6 +170,11 @@ def _joined(scheme: Definition) -> str:
         "    s = scale[j]",
         *(["    o = offset[j]"] if grouped.offset else []),
         f"    part_q, part_out = part(q, j * {grouped.group}, {grouped.group}), part(out, j * {grouped.group}, {grouped.group})",
+    ]
+    if grouped.table is not None and len(grouped.table) <= most_entries(level):
+        lines.append("    pick(TABLE, part_q, s, part_out)")
+        return "".join(f"    {line}\n" for line in lines)
+    lines += [
         f"    for i in range({length}({grouped.group})):",
         f"        part_out[i] = {value} * s{' + o' if grouped.offset else ''}",
     ]

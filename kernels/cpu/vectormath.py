@@ -202,12 +202,15 @@ class Value(Traced):
         return self._new(self.builder.sitofp(self._operand(i, "i"), self._type(F32)), "f")
 
     def _to_int(self, x: Any) -> Value:
-        """Clamped before and after: x86 takes a vector of LLVM's own llvm.fptosi.sat apart."""
+        """What int32 holds is converted where it is chosen, so that code that asks for no more takes one instruction.
+
+        x86 takes a vector of LLVM's own llvm.fptosi.sat apart.
+        """
         x = self._new(self._operand(x, "f"), "f")
-        inside = self._select(x < np.float32(-(2.0**31)), np.float32(-(2.0**31)), x)
-        inside = self._select(x < np.float32(2.0**31), inside, np.float32(0))
-        made = self._new(self.builder.fptosi(inside.value, self._type(I32)), "i")
-        return self._select(x >= np.float32(2.0**31), 2**31 - 1, made)
+        limit = np.float32(2.0**31)
+        edge = self._select(x >= limit, 2**31 - 1, self._select(x <= -limit, -(2**31), 0))
+        made = self._new(self.builder.fptosi(x.value, self._type(I32)), "i")
+        return self._select(self.primitive("fabs", x) < limit, made, edge)
 
     def _int_divide(self, a: Any, b: Any) -> Value:
         a, b = self._new(self._operand(a, "i"), "i"), self._new(self._operand(b, "i"), "i")

@@ -10,6 +10,15 @@ def f16_at(codes, at):
     return f16_value(codes[at] | (codes[at + 1] << 8))
 
 
+def has_nan(x):
+    """1 where one of a block is NaN, else 0."""
+    found = 0
+    for v in x:
+        if v != v:
+            found = 1
+    return found
+
+
 def spread(x):
     """(lowest, highest) of a block."""
     lo = x[0]
@@ -54,6 +63,5 @@ def as_byte(y):
 
 def half_away(y):
     """The nearest integer, halves away from zero."""
-    a = abs(y)
-    whole = np.floor(a)
-    return np.sign(y) * (whole + np.floor(2.0 * (a - whole)))
+    whole = np.trunc(y)
+    return whole + np.trunc(2.0 * (y - whole))

@@ -8,16 +8,13 @@ import numpy as np
 from ...minifloat import f16_bits
 from ..definition import Definition as Scheme
 from ..grouped import Grouped
-from .halves import as_byte, f16_at, half_away, inverse, magnitude, signed_extreme, spread
+from .halves import as_byte, f16_at, half_away, has_nan, inverse, magnitude, signed_extreme, spread
 
 BLOCK = 32
 
 
 def q4_0_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    d = np.float32(np.nan) if bad else signed_extreme(x) / -8.0
+    d = np.float32(np.nan) if has_nan(x) else signed_extreme(x) / -8.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255
@@ -37,11 +34,8 @@ def q4_0_split(codes, q, scale):
 
 
 def q4_1_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
     lo, hi = spread(x)
-    if bad:
+    if has_nan(x):
         lo = np.float32(np.nan)
         hi = lo
     d = (hi - lo) / 15.0
@@ -68,10 +62,7 @@ def q4_1_split(codes, q, scale, offset):
 
 
 def q5_0_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    d = np.float32(np.nan) if bad else signed_extreme(x) / -16.0
+    d = np.float32(np.nan) if has_nan(x) else signed_extreme(x) / -16.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255
@@ -88,19 +79,17 @@ def q5_0_encode(x, codes):
 
 def q5_0_split(codes, q, scale):
     scale[0] = f16_at(codes, 0)
-    high = codes[2] | (codes[3] << 8) | (codes[4] << 16) | (codes[5] << 24)
+    low_half = codes[2] | (codes[3] << 8)
+    high_half = codes[4] | (codes[5] << 8)
     for i in range(16):
-        q[i] = ((codes[6 + i] & 15) | (((high >> i) & 1) << 4)) - 16
+        q[i] = ((codes[6 + i] & 15) | (((low_half >> i) & 1) << 4)) - 16
     for i in range(16):
-        q[i + 16] = ((codes[6 + i] >> 4) | (((high >> (i + 16)) & 1) << 4)) - 16
+        q[i + 16] = ((codes[6 + i] >> 4) | (((high_half >> i) & 1) << 4)) - 16
 
 
 def q5_1_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
     lo, hi = spread(x)
-    if bad:
+    if has_nan(x):
         lo = np.float32(np.nan)
         hi = lo
     d = (hi - lo) / 31.0
@@ -124,18 +113,16 @@ def q5_1_encode(x, codes):
 def q5_1_split(codes, q, scale, offset):
     scale[0] = f16_at(codes, 0)
     offset[0] = f16_at(codes, 2)
-    high = codes[4] | (codes[5] << 8) | (codes[6] << 16) | (codes[7] << 24)
+    low_half = codes[4] | (codes[5] << 8)
+    high_half = codes[6] | (codes[7] << 8)
     for i in range(16):
-        q[i] = (codes[8 + i] & 15) | (((high >> i) & 1) << 4)
+        q[i] = (codes[8 + i] & 15) | (((low_half >> i) & 1) << 4)
     for i in range(16):
-        q[i + 16] = (codes[8 + i] >> 4) | (((high >> (i + 16)) & 1) << 4)
+        q[i + 16] = (codes[8 + i] >> 4) | (((high_half >> i) & 1) << 4)
 
 
 def q8_0_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    d = np.float32(np.nan) if bad else magnitude(x) / 127.0
+    d = np.float32(np.nan) if has_nan(x) else magnitude(x) / 127.0
     scale = inverse(d)
     bits = f16_bits(d)
     codes[0] = bits & 255

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..definition import Definition as Scheme
 from ..grouped import Grouped
-from .halves import f16_at, magnitude
+from .halves import f16_at, has_nan, magnitude
 
 NONLINEAR = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 E2M1_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
@@ -54,10 +54,7 @@ def log2_floor(m):
 
 
 def mxfp4_encode(x, codes):
-    bad = 0
-    for i in range(32):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    m = np.float32(np.nan) if bad else magnitude(x)
+    m = np.float32(np.nan) if has_nan(x) else magnitude(x)
     e = (log2_floor(m) + 125) & 255 if m > 0.0 else 0
     codes[0] = e
     d = half_power(e)

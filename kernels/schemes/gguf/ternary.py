@@ -10,7 +10,7 @@ import numpy as np
 from ...minifloat import f16_bits
 from ..definition import Definition as Scheme
 from ..grouped import Grouped
-from .halves import as_byte, f16_at, half_away, inverse, magnitude
+from .halves import as_byte, f16_at, half_away, has_nan, inverse, magnitude
 
 BLOCK = 256
 
@@ -25,10 +25,7 @@ def in_256(digits):
 
 
 def tq1_0_encode(x, codes):
-    bad = 0
-    for i in range(256):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    d = np.float32(np.nan) if bad else magnitude(x)
+    d = np.float32(np.nan) if has_nan(x) else magnitude(x)
     scale = inverse(d)
     for i in range(32):
         digits = trit(x[i], scale) * 81 + trit(x[i + 32], scale) * 27 + trit(x[i + 64], scale) * 9
@@ -61,10 +58,7 @@ def tq1_0_split(codes, q, scale):
 
 
 def tq2_0_encode(x, codes):
-    bad = 0
-    for i in range(256):
-        bad = bad | (1 if x[i] != x[i] else 0)
-    d = np.float32(np.nan) if bad else magnitude(x)
+    d = np.float32(np.nan) if has_nan(x) else magnitude(x)
     scale = inverse(d)
     for half in range(2):
         for i in range(32):
