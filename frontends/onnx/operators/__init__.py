@@ -9,3 +9,4 @@ from . import moving as moving
 from . import quantize as quantize
 from . import recurrent as recurrent
 from . import reduce as reduce
+from . import transformers as transformers

@@ -245,24 +245,3 @@ def skip_layer_norm(node: Node) -> Any:
     else:
         y = ops.layer_norm(total, node.value(2), node.optional(3), -1, epsilon)
     return [y, None, None, total]
-
-
-@operator("EmbedLayerNormalization", domain=DOMAIN)
-def embed_layer_norm(node: Node) -> Any:
-    words = ops.gather(node.value(2), node.value(0), 0)
-    length = words.shape[1]
-    positions = node.operand(8)
-    if positions is not None:
-        place = ops.gather(node.value(3), node.value(8), 0)
-    elif isinstance(length, int):
-        place = ops.slice(node.value(3), [0], [length], [0])
-    else:
-        place = ops.gather(node.value(3), ops.arange(node.value(0), length), 0)
-    total = ops.add(words, place)
-    if node.has(4):
-        total = ops.add(total, ops.gather(node.value(4), node.value(1), 0))
-    y = ops.layer_norm(total, node.value(5), node.value(6), -1, node.attr("epsilon", 1e-12))
-    mask = None
-    if node.has(7):
-        mask = ops.reduce("sum", node.value(7), [1], False)
-    return [y, mask, total]
