@@ -11,7 +11,7 @@ from ....kernels.linear import CodeFormat, Linear
 from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ..node import Coded, Node
-from ..scope import TABLE, operator, widened
+from ..scope import TABLE, operator, spread, widened
 from . import elementwise, linear, tables
 from .linear import flat, flat_or_zero
 from .quantize import to_codes
@@ -176,23 +176,45 @@ def gather_blocks(node: Node) -> Any:
         data = np.stack([(data >> (bits * n)) & ((1 << bits) - 1) for n in range(per)], -1).reshape(
             *data.shape[:-1], -1
         )
-    zero = node.operand(3)
+    zero = _nibbles(node.operand(3), bits, node.operand(2))
     if zero is None and isinstance(data, np.ndarray) and data.dtype == np.uint8:
         zero = np.full(np.shape(node.operand(2)), 1 << (bits - 1), np.uint8)
-    real = Coded(
-        widened(data) if isinstance(data, np.ndarray) else data, node.operand(2), zero, axis % len(data.shape), block
-    )
-    return ops.gather(node.scope.value(real), node.value(1), node.attr("gather_axis", 0))
+    codes = widened(data) if isinstance(data, np.ndarray) else data
+    axis, along = axis % len(codes.shape), node.attr("gather_axis", 0) % len(codes.shape)
+    if along == axis:
+        return ops.gather(node.scope.value(Coded(codes, node.operand(2), zero, axis, block)), node.value(1), along)
+    # only what is gathered becomes numbers; scales may be negative here
+    indices = node.value(1)
+    parts = [ops.gather(node.scope.value(x), indices, along) for x in (codes, node.operand(2))]
+    axis += indices.ndim - 1 if axis > along else 0
+    y = ops.cast(parts[0], "f32")
+    if zero is not None:
+        zeros = ops.gather(node.scope.value(zero), indices, along)
+        y = ops.sub(y, spread(ops.cast(zeros, "f32"), y.shape, axis, block))
+    kind = str(parts[1].dtype)
+    y = ops.mul(y, spread(ops.cast(parts[1], "f32"), y.shape, axis, block))
+    return y if kind == "f32" else ops.cast(y, kind)
+
+
+def _nibbles(zero: Any, bits: int, scale: Any) -> Any:
+    """Zero points, one an element: packed ones have as many bytes as are needed for those of a row."""
+    if not isinstance(zero, np.ndarray) or zero.dtype != np.uint8 or bits == 8:
+        return widened(zero) if isinstance(zero, np.ndarray) else zero
+    per = 8 // bits
+    apart = np.stack([(zero >> (bits * n)) & ((1 << bits) - 1) for n in range(per)], -1)
+    return apart.reshape(*zero.shape[:-1], -1)[..., : scale.shape[-1]]
 
 
 @operator("FusedMatMul", domain=DOMAIN)
 def fused_matmul(node: Node) -> Any:
-    if node.attr("transBatchA", 0) or node.attr("transBatchB", 0):
-        raise node.unsupported("transposed batches; transA and transB work")
-    a, b = node.operand(0), node.operand(1)
-    a = linear.transposed(node, a) if node.attr("transA", 0) else a
-    b = linear.transposed(node, b) if node.attr("transB", 0) else b
-    y = linear.matmul(node.on(node.scope, [a, b]))
+    operands = []
+    for n, letter in enumerate("AB"):
+        x = node.operand(n)
+        if node.attr(f"transBatch{letter}", 0):  # the first axis goes behind the batches
+            value = node.scope.value(x)
+            x = ops.transpose(value, (*range(1, value.ndim - 1), 0, value.ndim - 1))
+        operands.append(linear.transposed(node, x) if node.attr(f"trans{letter}", 0) else x)
+    y = linear.matmul(node.on(node.scope, operands))
     alpha = node.attr("alpha", 1.0)
     return y if alpha == 1.0 else ops.mul(y, np.float32(alpha))
 
