@@ -131,9 +131,10 @@ def average(rng: Rng) -> Draw:
         "pads": [int(rng.integers(0, n)) for n in (*window, *window)],
         "count_include_pad": int(rng.integers(0, 2)),
         "ceil_mode": int(rng.integers(0, 2)),
-        "channels_last": 0,
+        "channels_last": int(rng.integers(0, 2)),
     }
-    x = codes(rng, (2, 3, *rng.integers(4, 10, 2)), kind)
+    spatial = rng.integers(4, 10, 2)
+    x = codes(rng, (2, *spatial, 3) if attributes["channels_last"] else (2, 3, *spatial), kind)
     return Draw([x, *params(rng, kind), *params(rng, kind)], (1, 2, 3, 4), attributes)
 
 

@@ -11,6 +11,7 @@ from ....kernels.linear import CodeFormat, Linear
 from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ..node import Coded, Node
+from ..reading import package
 from ..scope import TABLE, operator, spread, widened
 from . import elementwise, linear, tables
 from .linear import flat, flat_or_zero
@@ -56,7 +57,40 @@ def _unary(name: str, op: str) -> None:
 
 _unary("QLinearSigmoid", "Sigmoid")
 _unary("QLinearLeakyRelu", "LeakyRelu")
-_unary("QLinearAveragePool", "AveragePool")
+
+
+@operator("QLinearAveragePool", domain=DOMAIN)
+def average_pool(node: Node) -> Any:
+    x, rank = coded(node, 0), len(node.operand(0).shape)
+    last = bool(node.attr("channels_last", 0))
+    if last:
+        turned = ops.transpose(node.value(0), (0, rank - 1, *range(1, rank - 1)))
+        x = Coded(turned, x.scale, x.zero_point, 0, 0)
+    pool = node.on(node.scope, [x])
+    if node.attr("ceil_mode", 0) and node.attr("count_include_pad", 0):
+        pool = padded_out(pool, x.shape)
+    found = codes_of(node, TABLE["", "AveragePool"](pool), 3, x.codes)
+    return ops.transpose(found, (0, *range(2, rank), 1)) if last else found
+
+
+def padded_out(node: Node, shape: tuple[Any, ...]) -> Node:
+    """The same pooling with padding where windows reach behind it: ONNX Runtime counts all elements of a window here."""
+    window = node.attr("kernel_shape")
+    rank = len(window)
+    steps, pads = node.attr("strides", [1] * rank), list(node.attr("pads", [0] * 2 * rank))
+    if not all(isinstance(n, int) for n in shape[2:]):
+        raise node.unsupported(f"ceil_mode with count_include_pad on run-time sizes {shape}; known ones work")
+    for d, (n, k, s) in enumerate(zip(shape[2:], window, steps, strict=True)):
+        whole = n + pads[d] + pads[d + rank]
+        last = -(-(whole - k) // s)
+        last -= last * s >= n + pads[d]  # a window that begins behind the data is left out
+        pads[d + rank] += max(0, last * s + k - whole)
+    proto = type(node.proto)()
+    proto.CopyFrom(node.proto)
+    for attribute in [a for a in proto.attribute if a.name in ("pads", "ceil_mode")]:
+        proto.attribute.remove(attribute)
+    proto.attribute.append(package().helper.make_attribute("pads", pads))
+    return Node(node.scope, proto, node.version, node.label).on(node.scope, [node.operand(0)])
 
 
 @operator("QLinearSoftmax", domain=DOMAIN)
