@@ -56,7 +56,7 @@ def step(rng: Rng, low: float = 0.01, high: float = 0.2) -> Array:
 
 
 def kind_of(rng: Rng) -> Any:
-    return rng.choice([np.uint8, np.int8])
+    return (np.uint8, np.int8)[int(rng.integers(0, 2))]
 
 
 def sizes(rng: Rng, rank: int, most: int = 9) -> list[int]:
@@ -167,7 +167,7 @@ def to_float(rng: Rng) -> Draw:
     columns = rng.random() < 0.5
     scale = rng.uniform(0.01, 0.1, n).astype(F32) if columns else step(rng)
     zero = codes(rng, (n,) if columns else (), weight)
-    operands = [codes(rng, (2, m, k), kind), codes(rng, (k, n), weight), step(rng), scale]
+    operands: list[Any] = [codes(rng, (2, m, k), kind), codes(rng, (k, n), weight), step(rng), scale]
     operands += [codes(rng, (), kind), zero if rng.random() < 0.7 else None]
     operands.append(real(rng, n) if rng.random() < 0.5 else None)
     return Draw(operands, (1, 2, 3, 4, 5, 6))
@@ -200,7 +200,7 @@ def nbits(rng: Rng) -> Draw:
 @draws("GatherBlockQuantized")
 def gather_blocks(rng: Rng) -> Draw:
     block, rows, blocks = int(rng.choice([16, 32])), int(rng.integers(2, 20)), int(rng.integers(1, 4))
-    indices = rng.integers(0, rows, sizes(rng, 2, 5)).astype(rng.choice([np.int32, np.int64]))
+    indices = rng.integers(0, rows, sizes(rng, 2, 5)).astype(np.int32 if rng.random() < 0.5 else np.int64)
     operands: list[Any] = [codes(rng, (rows, block * blocks // 2)), indices, real(rng, rows, blocks)]
     if rng.random() < 0.5:
         operands.append(codes(rng, (rows, -(-blocks // 2))))

@@ -129,9 +129,9 @@ def attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, bias:
     if kind != "f32":
         q, k, v = (ops.cast(x, "f32") for x in (q, k, v))
     given = float(node.attr("scale", 0.0))
-    if not given and not isinstance(depth, int):
-        raise node.unsupported(f"heads of {depth} elements without a scale; a known number works")
-    scale = np.float32(given or 1.0 / np.sqrt(depth))
+    if not isinstance(depth, int):
+        raise node.unsupported(f"heads of {depth} elements; a known number works")
+    scale = np.float32(given or 1.0 / float(depth) ** 0.5)
     seen: Any = additive_mask(node, mask, k) if mask is not None else None
     if bias is not None:
         bias = ops.cast(bias, "f32") if str(bias.dtype) != "f32" else bias
