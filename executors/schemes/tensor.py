@@ -109,6 +109,10 @@ class QuantizedTensor:
         found = self.dequantize()
         return found if dtype is None else found.astype(dtype)
 
+    def as_matrix(self) -> QuantizedTensor:
+        """The same codes as a matrix, whose rows are all leading dimensions."""
+        return QuantizedTensor(self.scheme, self._encoded, (self.rows, self.shape[-1]), self._executor)
+
     def loaded_params(self) -> dict[str, Array]:
         """The parameters as numbers: float32, or int32 where they are integers; other schemes decoded."""
         from ...kernels.reference.schemes import load

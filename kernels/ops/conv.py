@@ -12,11 +12,15 @@ from ...primitives import sizes
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch, Unsupported
 from ...primitives.pipeline import Value
 from ...primitives.quantization import QuantParams
+from .. import checks
 from .. import elementwise as steps
 from ..conv import Conv, weight_layouts
-from ..gemm import PARTNERS
+from ..gemm import PARTNERS, REAL
 from ..window import SPATIAL, Window, layout, paddings, per_axis, same
+from .coded import COMPUTES, decoded, full_shape, is_coded
+from .coded import integers as coded_integers
 from .given import Operand, dtype_of, integers, only, pipeline_of, reals, value_of, zero_points
+from .linear import linear
 
 Pads = int | Sequence[int] | str
 
@@ -35,12 +39,15 @@ def conv(
     layout: str | None = None,
     out_layout: str | None = None,
     w_layout: str | None = None,
+    kernel: int | Sequence[int] | None = None,
+    compute: str = "f32",
 ) -> Value:
     """Convolution in one, two or three spatial axes: sums over a window of (x - a_zero_point) * (w - b_zero_point).
 
     x             u8, s8, s16, f32, f16 or bf16 image: (N, C, H, W), or as `layout` says
     w             u8 or s8 where x is one of them, s16 where x is, else f32, f16 or bf16: (O, C / groups, kH, kW), or as
-                  `w_layout` says; the spatial axes are one, two or three, as many as w has
+                  `w_layout` says; the spatial axes are one, two or three, as many as w has. Or a QuantizedTensor, of
+                  this shape or a matrix: of any scheme where x is real, of one scale an output where x is codes
     bias          (O,) of the result's type, in its units
     strides, dilations  one number, or one for each spatial axis
     pads          one number; one for each spatial axis; before each and then behind each (ONNX's order); or
@@ -51,13 +58,23 @@ def conv(
     layout        NCHW (the default) or NHWC, with W or DHW for HW; left out: the axes that x has, if it has any
     out_layout    of the result; left out: as x
     w_layout      OIHW (the default), HWIO, OHWI and the like
+    kernel        taps, where w is a matrix (O, K) of a scheme: its rows are w_layout without the O
+    compute       for such weights and real x: "f32", or "bf16" and "int8" as in `linear`, for windows of one position
     returns       s32 (exact modulo 2**32) or f32 (one chain of fused multiply-adds over taps, then channels); it
                   carries scale_x * scale_w where both operands carry a quantization of the tensor or of each output
     """
+    if is_coded(w):
+        point = strides, pads, dilations, groups, layout, out_layout
+        found = _coded_product("conv", x, w, bias, w_layout, kernel, compute, point)
+        if found is not None:
+            return found
+        w, b_zero_point = _coded_weights("conv", x, w, w_layout, kernel, b_zero_point, "OI")
+    elif kernel is not None or compute != "f32":
+        raise ArgumentError("conv: kernel= and compute= go with weights of a scheme; w is an array or a value")
     given = _Given("conv", x, w, bias, strides, dilations, groups, layout, out_layout, w_layout, "OI")
     window = Window(given.kernel, given.strides, (0,) * given.spatial, (0,) * given.spatial, given.dilations)
     before, after = _pads("conv", pads, given, window)
-    kernel = Conv(
+    made = Conv(
         dtype_of(given.x),
         dtype_of(given.w),
         given.kernel,
@@ -71,7 +88,7 @@ def conv(
         given.out_layout,
         given.w_layout,
     )
-    return _add("conv", given, kernel, bias, a_zero_point, b_zero_point)
+    return _add("conv", given, made, bias, a_zero_point, b_zero_point)
 
 
 def conv_transpose(
@@ -89,6 +106,7 @@ def conv_transpose(
     layout: str | None = None,
     out_layout: str | None = None,
     w_layout: str | None = None,
+    kernel: int | Sequence[int] | None = None,
 ) -> Value:
     """Transposed convolution: each element of x adds its multiple of w to a window of the result.
 
@@ -98,11 +116,15 @@ def conv_transpose(
     out_pads  positions that are added behind each spatial axis
     Everything else is as in `conv`. Size of the result: (n - 1) * stride + (k - 1) * dilation + 1 - pads + out_pads.
     """
+    if is_coded(w):
+        w, b_zero_point = _coded_weights("conv_transpose", x, w, w_layout, kernel, b_zero_point, "IO")
+    elif kernel is not None:
+        raise ArgumentError("conv_transpose: kernel= goes with weights of a scheme; w is an array or a value")
     given = _Given("conv_transpose", x, w, bias, strides, dilations, groups, layout, out_layout, w_layout, "IO")
     lead, trail = paddings(pads, given.spatial, "conv_transpose: pads")
     more = per_axis(out_pads, given.spatial, "conv_transpose: out_pads", 0)
     reach = [(k - 1) * step + 1 for k, step in zip(given.kernel, given.dilations, strict=True)]
-    kernel = Conv(
+    made = Conv(
         dtype_of(given.x),
         dtype_of(given.w),
         given.kernel,
@@ -117,7 +139,72 @@ def conv_transpose(
         given.w_layout,
         transposed=True,
     )
-    return _add("conv_transpose", given, kernel, bias, a_zero_point, b_zero_point)
+    return _add("conv_transpose", given, made, bias, a_zero_point, b_zero_point)
+
+
+def _coded_weights(
+    op: str, x: Operand, q: Any, w_layout: str | None, kernel: Any, b_zero_point: Operand, order: str
+) -> tuple[Value, Operand]:
+    """Weights of a scheme as a value, and their zero points."""
+    pipe = pipeline_of(op, x)
+    x = value_of(pipe, x, op, "x")
+    inner = _spatial_axes(op, x)
+    order = w_layout or f"{order}{inner}"
+    shape = full_shape(op, q, order, inner, kernel)
+    if dtype_of(x) in REAL:
+        return decoded(pipe, q, shape), b_zero_point
+    if b_zero_point is not None:
+        raise ArgumentError(f"{op}: weights of {q.scheme.name} have zero points of their own; leave b_zero_point out")
+    if dtype_of(x) not in ("u8", "s8"):
+        raise DTypeMismatch(f"{op}: x is {dtype_of(x)}; with weights of a scheme u8, s8, {', '.join(REAL)} work")
+    return coded_integers(pipe, op, q, order, shape)
+
+
+def _coded_product(
+    op: str, x: Operand, q: Any, bias: Operand, w_layout: str | None, kernel: Any, compute: str, given: tuple[Any, ...]
+) -> Value | None:
+    """A window of one position, channels last: a product with weights that stay packed. None where it is no such.
+
+    given  strides, pads, dilations, groups, layout, out_layout
+    """
+    checks.one_of(op, "compute", compute, COMPUTES)
+    pipe = pipeline_of(op, x, bias)
+    value = value_of(pipe, x, op, "x")
+    inner = _spatial_axes(op, value)
+    order = w_layout or f"OI{inner}"
+    shape = full_shape(op, q, order, inner, kernel)
+    strides, pads, _, groups, x_layout, out_layout = given
+    x_layout = layout(x_layout or value.axes or f"NC{inner}", len(inner))
+    alone = all(shape[order.index(a)] == 1 for a in inner) and groups == 1 and not isinstance(pads, str)
+    alone = alone and not np.any(pads) and np.all(np.equal(strides, 1)) and order[0] == "O"
+    last = x_layout[-1] == "C" and (out_layout or x_layout) == x_layout and q.shape[-1] == shape[order.index("I")]
+    if dtype_of(value) not in REAL or not alone or not last:
+        if compute != "f32":
+            raise Unsupported(
+                f"{op}: compute={compute!r} with weights of {q.scheme.name} is for windows of one position, real x, channels "
+                f"last and strides of 1; compute='f32' works here, or x in codes and weights of one scale an output"
+            )
+        return None
+    y = linear(value, q.as_matrix(), compute)
+    y.axes = x_layout
+    if bias is None:
+        return y
+    if not isinstance(bias, Value):
+        bias = reals(bias, f"{op}: bias")
+    if tuple(bias.shape) != (shape[0],):
+        raise ShapeMismatch(f"{op}: bias has shape {sizes.show(bias.shape)}; ({shape[0]},), one for each output, works")
+    rank = len(value.shape)
+    whole = tuple((d, 1) for d in range(rank))
+    y = only(pipe.add(steps.Add("f32", rank, whole, ((rank - 1, 1),)), a=y, b=bias))
+    y.axes = x_layout
+    return y
+
+
+def _spatial_axes(op: str, x: Value) -> str:
+    """Letters of the spatial axes that an image of this rank has."""
+    if len(x.shape) - 2 not in SPATIAL:
+        raise ShapeMismatch(f"{op}: x is {sizes.show(x.shape)}; three, four or five dimensions work")
+    return SPATIAL[len(x.shape) - 2]
 
 
 class _Given:

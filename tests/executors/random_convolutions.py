@@ -8,21 +8,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import tilework as tw
 from tilework.kernels.window import SPATIAL
 
-NUMPY = {"u8": np.uint8, "s8": np.int8, "f32": np.float32, "f16": np.float16, "s16": np.int16}
-PAIRS = [("u8", "s8"), ("u8", "s8"), ("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("f32", "f32"), ("f16", "f32")]
+Ints = tuple[int, ...]
+NUMPY = {
+    "u8": np.uint8, "s8": np.int8, "s16": np.int16, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
+}  # fmt: skip
+REAL = ("f32", "f16", "bf16")
+PAIRS = [
+    ("u8", "s8"), ("u8", "s8"), ("u8", "s8"), ("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("s16", "s16"),
+    ("f32", "f32"), ("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("bf16", "bf16"),
+]  # fmt: skip
+# What is compiled in: how many outputs, and for depthwise kernels their windows. Few of each, so that thousands of
+# cases share what is compiled; all other sizes are numbers of the run.
+GROUPS = [(1, 0, 0)] * 8 + [(2, 3, 5), (3, 1, 17), (2, 8, 16), (4, 4, 4), (5, 2, 8), (6, 1, 2), (2, 0, 70)]
+DEPTHWISE = (1, 3, 16, 20, 64, 70, 144)
+WINDOWS: dict[int, list[tuple[Ints, Ints, Ints]]] = {  # kernel, strides, dilations
+    1: [((3,), (1,), (1,)), ((5,), (2,), (1,)), ((4,), (1,), (2,))],
+    2: [((3, 3), (1, 1), (1, 1)), ((3, 3), (2, 2), (1, 1)), ((5, 5), (1, 1), (1, 1)), ((2, 3), (1, 1), (2, 2)),
+        ((1, 1), (3, 2), (1, 1))],
+    3: [((3, 3, 3), (1, 1, 1), (1, 1, 1)), ((2, 3, 2), (1, 2, 1), (1, 1, 1))],
+}  # fmt: skip
 
 
 @dataclass
 class Case:
+    """bound: by how much each number of the result may differ, where the instructions round elsewhere; else None."""
+
     seed: int
     pipe: Any
     inputs: dict[str, Any]
     text: str
+    bound: Any = None
 
 
 def leaky(v, scale):
@@ -31,8 +52,10 @@ def leaky(v, scale):
 
 
 def codes(rng, dtype, shape):
-    if dtype in ("f32", "f16"):
+    if dtype in REAL:
         return rng.normal(size=shape).astype(NUMPY[dtype])
+    if dtype == "s16":
+        return rng.integers(-300, 301, shape).astype(np.int16)  # whose sums fit int32
     info = np.iinfo(NUMPY[dtype])
     if rng.random() < 0.2:
         return rng.choice(np.array([info.min, info.max], NUMPY[dtype]), shape)
@@ -45,25 +68,36 @@ def make(seed: int) -> Case:
     def pick(*given):
         return given[int(rng.integers(len(given)))]
 
+    if rng.random() < 0.15:
+        return pool(seed, rng, pick)
     spatial = pick(1, 2, 2, 2, 2, 3)
     x_dtype, w_dtype = pick(*PAIRS)
-    real = x_dtype in ("f32", "f16")
-    groups = pick(1, 1, 1, 1, 2, 3, "depthwise")
-    if groups == "depthwise":
-        groups = pick(1, 3, 16, 20, 64, 70, 144)
-        inside, each = 1, pick(1, 1, 1, 2)
-    else:
-        inside, each = pick(1, 2, 3, 4, 5, 8, 16, 17), pick(1, 2, 5, 8, 16, 17, 40, 64, 70)
-    if real:
-        groups, inside, each = min(groups, 20), min(inside, 8), min(each, 20)
+    real, symmetric = x_dtype in REAL, x_dtype in REAL or x_dtype == "s16"
     transposed = rng.random() < 0.15
     most = {1: 9, 2: 5, 3: 3}[spatial]
     kernel = [int(rng.integers(1, most + 1)) if rng.random() < 0.5 else min(3, most) for _ in range(spatial)]
     strides = [pick(1, 1, 1, 2, 3) for _ in range(spatial)]
     dilations = [pick(1, 1, 1, 2) for _ in range(spatial)]
+    groups, inside, each = pick(*GROUPS)
+    large = False
+    if rng.random() < 0.25:
+        groups, inside, each = pick(*DEPTHWISE), 1, 1
+        if transposed:
+            kernel, strides, dilations = [3] * spatial, [2] * spatial, [1] * spatial
+        large = real and not transposed and rng.random() < 0.4
+    if groups > 1 and not transposed:
+        kernel, strides, dilations = (list(x) for x in pick(*WINDOWS[spatial]))
+    inside = inside or pick(1, 2, 3, 4, 5, 8, 16, 17)
+    each = each or (pick(1, 16, 17, 40, 70) if (x_dtype, w_dtype) == ("u8", "s8") else pick(5, 16, 70))
+    if transposed:
+        each = min(each, 16)
+        strides = [2] * spatial if rng.random() < 0.5 else [1, *[2] * (spatial - 1)]
+    if real:
+        inside, each = min(inside, 8), min(each, 17)
+        groups = min(groups, 20 if large or spatial > 1 else 70)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    least = {1: 40, 2: 12, 3: 6}[spatial]
-    image = [int(rng.integers(1, least)) for _ in range(spatial)]
+    least = {1: 100, 2: 40, 3: 12}[spatial] if large else {1: 40, 2: 12, 3: 6}[spatial]
+    image = [int(rng.integers(least // 2 if large else 1, least)) for _ in range(spatial)]
     pads = [int(rng.integers(0, r)) for r in (*reach, *reach)] if rng.random() < 0.7 else [0] * (2 * spatial)
     if transposed:
         pads = [0] * (2 * spatial) if rng.random() < 0.4 else [min(p, 1) for p in pads]
@@ -93,7 +127,7 @@ def make(seed: int) -> Case:
     if rng.random() < 0.1:
         wv, inputs["w"] = pipe.input("w", w_dtype, w.shape), w
     more: dict[str, Any] = {}
-    if not real:
+    if not symmetric:
         for slot, dtype, many in (("a_zero_point", x_dtype, 1), ("b_zero_point", w_dtype, outputs)):
             info = np.iinfo(NUMPY[dtype])
             if rng.random() < (0.7 if slot[0] == "a" else 0.25):
@@ -115,13 +149,21 @@ def make(seed: int) -> Case:
     )  # fmt: skip
     channel = out_layout.index("C")
     follow = pick("", "requantize", "requantize", "relu", "fixed", "user", "residual", "table")
+    if x_dtype == "s16":
+        follow = pick("", "requantize", "fixed")
+    bound = None
+    if x_dtype == w_dtype == "bf16":
+        follow, bound = "", _bf16_bound(op, x, w, inside * int(np.prod(kernel)), {
+            "strides": strides, "pads": pads, "dilations": dilations, "groups": groups, "layout": layout,
+            "out_layout": out_layout, "w_layout": w_layout, **more,
+        })  # fmt: skip
     y = _followed(rng, pipe, inputs, y, follow, real, channel, outputs, op, (sizes, kernel, strides, pads, dilations))
     pipe.output("y", y)
     text = (
         f"{x_dtype}{w_dtype} {'transposed ' * transposed}{layout}{shape} {w_layout}{w.shape} to {out_layout} "
         f"strides {strides} pads {pads} dilations {dilations} groups {groups} {sorted(more)} then {follow}"
     )
-    return Case(seed, pipe, inputs, text)
+    return Case(seed, pipe, inputs, text, bound)
 
 
 def _followed(rng, pipe, inputs, y, follow, real, channel, outputs, op, geometry):
@@ -152,17 +194,90 @@ def _followed(rng, pipe, inputs, y, follow, real, channel, outputs, op, geometry
     return y
 
 
+def _bf16_bound(op, x, w, depth, window):
+    """Twice gemm.bf16_bound of each window: the reference rounds as well."""
+    pipe = tw.Pipeline("bound")
+    x, w = (np.abs(a.astype(np.float32)) for a in (x, w))
+    pipe.output("y", op(pipe.input("x", "f32", x.shape), w, **window))
+    sums = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"].astype(np.float64)
+    largest = max(1.0, float(x.max(initial=0)), float(w.max(initial=0)))
+    # the bias is added after, in float32
+    return 2.02 * ((depth + 1) * 2.0**-23 * sums + (2 * depth + 2) * 2.0**-126 * largest) + 2.0**-22
+
+
+def pool(seed, rng, pick) -> Case:
+    """Pooling of every kind."""
+    spatial, dtype = pick(1, 2, 2, 2, 3), pick("u8", "s8", "f32")
+    inner = SPATIAL[spatial]
+    layout = pick(f"NC{inner}", f"N{inner}C")
+    sizes = {"N": pick(1, 1, 2, 0), "C": pick(1, 3, 16, 20, 70)} | {a: int(rng.integers(1, 14)) for a in inner}
+    kind = pick("max_pool", "average_pool", "average_pool", "global_max_pool", "global_average_pool",
+                "adaptive_max_pool", "adaptive_average_pool")  # fmt: skip
+    more: dict[str, Any] = {"layout": layout}
+    if kind in ("max_pool", "average_pool"):
+        kernel = [int(rng.integers(1, 5)) for _ in range(spatial)]
+        more |= {
+            "dilations": [pick(1, 1, 2) for _ in range(spatial)], "strides": [pick(1, 2, 3, 6) for _ in range(spatial)],
+            "ceil_mode": bool(rng.integers(2)),
+        }  # fmt: skip
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, more["dilations"], strict=True)]
+        pads = [int(rng.integers(0, r)) for r in (*reach, *reach)] if rng.random() < 0.7 else [0] * (2 * spatial)
+        for a, r, p, q in zip(inner, reach, pads[:spatial], pads[spatial:], strict=True):
+            sizes[a] = max(sizes[a], r - p - q, 1)
+        given, more["pads"] = [kernel], pads
+        if kind == "average_pool":
+            more["count_include_pad"] = bool(rng.integers(2))
+    elif kind.startswith("adaptive"):
+        given = [[int(rng.integers(1, 9)) for _ in range(spatial)]]
+    else:
+        given = []
+    if "average" in kind and dtype != "f32" and rng.random() < 0.8:
+        info = np.iinfo(NUMPY[dtype])
+        target = pick("u8", "s8")
+        more |= {
+            "x_zero_point": int(rng.integers(info.min, info.max + 1)), "multiplier": float(rng.uniform(0.1, 3)),
+            "zero_point": int(rng.integers(0, 120)), "dtype": target,
+        }  # fmt: skip
+    shape = tuple(sizes[a] for a in layout)
+    x = codes(rng, dtype, shape)
+    pipe = tw.Pipeline("random")
+    y = getattr(tw.ops, kind)(pipe.input("x", dtype, shape), *given, **more)
+    if rng.random() < 0.3:
+        y = tw.ops.relu(y)
+    pipe.output("y", y)
+    return Case(seed, pipe, {"x": x}, f"{kind} {dtype}{shape} {given} {more}")
+
+
 def compare(case: Case, ways: list[dict[str, Any]]) -> list[str]:
     """What differs from the reference in each way to run (options of TilingExecutor)."""
-    expected = tw.SingleThreadExecutor("reference").run(case.pipe, case.inputs)["y"]
+    expected = reference(case)
     wrong = []
     for way in ways:
-        out = np.full(expected.shape, 99, expected.dtype)
-        tw.TilingExecutor(**way).compile(case.pipe).run(case.inputs, out={"y": out})
-        same = out.tobytes() == expected.tobytes() or (
-            out.dtype.kind == "f" and np.array_equal(np.isnan(out), np.isnan(expected))
-            and (out[~np.isnan(out)] == expected[~np.isnan(expected)]).all()
-        )  # fmt: skip
-        if not same:
+        out = run(case, expected, way)
+        if not same(case, out, expected):
             wrong.append(f"seed {case.seed} {way}: {int((out != expected).sum())} of {out.size}; {case.text}")
     return wrong
+
+
+def reference(case: Case) -> Any:
+    """What the reference gives."""
+    return tw.SingleThreadExecutor("reference").run(case.pipe, case.inputs)["y"]
+
+
+def run(case: Case, like: Any, way: dict[str, Any]) -> Any:
+    """What TilingExecutor(**way) writes over bytes that are not its own; like: an array of the result's shape."""
+    out = np.full(like.shape, 99, like.dtype)
+    tw.TilingExecutor(**way).compile(case.pipe).run(case.inputs, out={"y": out})
+    return out
+
+
+def same(case: Case, out: Any, expected: Any) -> bool:
+    """Whether a result is the reference's: to the bit, or within the bound that the case has; any NaN is a NaN."""
+    if out.tobytes() == expected.tobytes():
+        return True
+    if out.dtype.kind != "f" or not np.array_equal(np.isnan(out), np.isnan(expected)):
+        return False
+    a, b = out[~np.isnan(out)], expected[~np.isnan(out)]
+    if case.bound is not None:
+        return bool((np.abs(out - expected) <= case.bound).all())
+    return a.tobytes() == b.tobytes()

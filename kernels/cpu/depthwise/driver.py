@@ -41,6 +41,7 @@ X, OUT, RESIDUAL, TABLES, COLUMNS, TABLE, SCRATCH, BLOCKS, PARAMETERS = 0, 12, 2
 ) = range(PARAMETERS, PARAMETERS + len(NAMES))  # fmt: skip
 WORDS = PARAMETERS + len(NAMES)
 EXTRA = 12
+MOST_COLUMNS = 64  # that a finish takes at once
 _ZERO_POINT = CONSTANTS["a_zero_point"] // 4
 _GEMM_OUT, _GEMM_COLUMNS, _GEMM_RESIDUAL, _GEMM_TABLE = (
     gemm.OPERANDS[name] for name in ("out", "columns", "residual", "table")
@@ -175,13 +176,14 @@ def depthwise_entry(bases, block, ranges):
                 if block[FINISH]:
                     for r in range(count):
                         _shown(bases, block, virtual, n, d, h + r)
-                        put_s64(work, 0, tile + r * out_row)
-                        put_s64(work, 1, pixel)
-                        put_s64(work, 2, 0)
-                        put_s64(work, 3, width)
-                        put_s64(work, 4, 0)
-                        put_s64(work, 5, channels)
-                        if call_entry(block[FINISH], address_of(bases), virtual, work):
-                            return np.int32(1)
+                        for c in range(0, channels, MOST_COLUMNS):  # a finish has room for a panel
+                            put_s64(work, 0, tile + r * out_row + 4 * c)
+                            put_s64(work, 1, pixel)
+                            put_s64(work, 2, 0)
+                            put_s64(work, 3, width)
+                            put_s64(work, 4, c)
+                            put_s64(work, 5, min(c + MOST_COLUMNS, channels))
+                            if call_entry(block[FINISH], address_of(bases), virtual, work):
+                                return np.int32(1)
                 h += count
     return np.int32(0)
