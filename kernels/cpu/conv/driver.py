@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit
 
 from .. import gemm
-from ..epilogue import CONSTANTS_SIZE
+from ..epilogue import CONSTANTS, CONSTANTS_SIZE
 from ..gemm import HELD
 from ..microkernel import call
-from ..simd import address_of, call_entry, get_s64, put_s32, put_s64
+from ..simd import address_of, call_entry, get_s32, get_s64, put_s32, put_s64
 
 # Operands of the driver's block, in order, and the word that each begins at (kernels/entry.py).
 OPERANDS = {
@@ -52,6 +52,7 @@ NAMES = (
     "pixel",  # bytes from a position of the copied image, or of x, to the next along W, H, and among planes
     "row",
     "layer",
+    "fewer",  # whether taps that fall on padding may be left out where that is multiplied as 0
     "side",  # whether tiles read positions side by side, and so rows of one row of the output
     "joint",  # taps along W that are one segment: kw, or 1
     "deep",  # taps along H that are one segment: kh, or 1
@@ -65,7 +66,7 @@ EXTRA = 12  # words of each operand that follows
 (
     KD, KH, KW, SD, SH, SW, PD, PH, PW, LD, LH, LW, UD, UH, UW,
     FULL_TILES, REST_TILES, FULL_FINISH, REST_FINISH, MR, NR, REST_WIDTH, STEPS, SEGMENTS, ITEM, PLANE, OWN, DEPTH,
-    OUTPUTS, PANEL, BAND, COPY, FACTOR, INSIDE, MARGIN, PIXEL, ROW, LAYER, SIDE, JOINT, DEEP,
+    OUTPUTS, PANEL, BAND, COPY, FACTOR, INSIDE, MARGIN, PIXEL, ROW, LAYER, FEWER, SIDE, JOINT, DEEP,
     AT_BLOCK, AT_SEGMENTS, AT_ROWS, AT_FACTORS, AT_SUMS, AT_TILE, AT_BAND, AT_EDGE, A_SHIFT, SIGNED_A, EXTRAS,
 ) = range(PARAMETERS, WORDS)  # fmt: skip
 _X, _OUT, _RESIDUAL = OPERANDS["x"], OPERANDS["out"], OPERANDS["residual"]
@@ -73,6 +74,7 @@ _PACKED, _COLUMNS, _TABLE, _SCRATCH = (OPERANDS[name] for name in ("packed", "co
 _GEMM_OUT, _GEMM_COLUMNS, _GEMM_RESIDUAL, _GEMM_TABLE = (
     gemm.OPERANDS[name] for name in ("out", "columns", "residual", "table")
 )
+_ZERO_POINT = CONSTANTS["a_zero_point"] // 4
 _GEMM_PLANE = gemm.PARAMETERS + gemm.NAMES.index("plane")
 
 
@@ -126,11 +128,12 @@ def shown_group(bases, block, virtual, n, d, h, g, along):
 
 
 @njit(error_model="numpy")
-def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, panels, start, end):
+def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, panels, start, end, s0, s1):
     """Rows r0:r1 and columns start:end of what `virtual` shows, tile by tile; a status.
 
     offsets  address of the rows' offsets from a, that of row r0 first
     pixel    bytes from one position of A to the next
+    s0, s1   segments that are added; at least one
     """
     mr, nr, steps, segments, outputs = block[MR], block[NR], block[STEPS], block[SEGMENTS], block[OUTPUTS]
     factors, tile_at, item = work + block[AT_FACTORS] + 8 * r0, work + block[AT_TILE], block[ITEM]
@@ -152,9 +155,9 @@ def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, pan
                 c, c_step = tile_at + (r - first) * pitch, pitch
             call(
                 get_s64(table, tall - 1), a + col // nr * block[PANEL], offsets + 4 * r, steps, pixel,
-                panels + 4 * col * steps * segments, pitch, c, c_step,
+                panels + 4 * col * steps * segments + s0 * steps * pitch, pitch, c, c_step,
                 constants + CONSTANTS_SIZE + 4 * col, block[PLANE], factors + 8 * r, constants, valid,
-                segments, starts, block[OWN],
+                s1 - s0, starts + 4 * s0, block[OWN],
             )  # fmt: skip
             r += tall
             if finish and (r == rows or r - first > (HELD - 1) * mr):
@@ -168,6 +171,15 @@ def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, pan
                 if call_entry(finish, address_of(bases), virtual, work):
                     return 1
     return 0
+
+
+@njit(error_model="numpy")
+def taps_of(block, h):
+    """First and last + 1 of the taps along H that fall inside the image, for a row of the output; at least one tap."""
+    top = h * block[SH] - block[PH]
+    first = min(max(0, (block[LH] - 1 - top) // block[LH]), block[KH] - 1)
+    last = min(block[KH], (block[_X + 4] - top + block[LH] - 1) // block[LH])
+    return first, max(last, first + 1)
 
 
 def conv_entry(bases, block, ranges):
@@ -193,6 +205,9 @@ def conv_entry(bases, block, ranges):
         for v in range(width):
             put_s32(offsets, r * width + v, np.int32(first + v * block[SW] * block[PIXEL]))
     shown(block, virtual, block[_OUT + along], block[_RESIDUAL + along])
+    # padding that is multiplied as 0 adds nothing, so rows at the edges take fewer taps
+    fewer = block[FEWER] and get_s32(bases[block[_COLUMNS]] + block[_COLUMNS + 1], _ZERO_POINT) == 0
+    each = block[KW] // block[JOINT]  # segments of a tap along H
     for n in range(ranges[0], ranges[1]):
         for d in range(ranges[2], ranges[3]):
             for h in range(ranges[4], ranges[5], most):
@@ -217,13 +232,22 @@ def conv_entry(bases, block, ranges):
                     shown_group(bases, block, virtual, n, d, h, g, along)
                     start, end = max(ranges[6] - g * outputs, 0), min(ranges[7] - g * outputs, outputs)
                     a, panels = source + g * block[DEPTH], packed + g * block[_PACKED + 4]
-                    # a panel goes over all rows of the band while what they share is in L1
-                    wide, run = (block[NR], width) if block[SIDE] else (end - start, count * width)
+                    # a panel goes over all rows of the band while what they share is in a cache
+                    wide = block[NR] if fewer or block[SIDE] else end - start
                     for col in range(start, end, wide):
-                        for r in range(0, count * width, run):
+                        i = 0
+                        while i < count:
+                            s0, s1, j = 0, block[SEGMENTS], i + 1 if block[SIDE] else count
+                            if fewer:
+                                s0, s1 = taps_of(block, h + i)
+                                j = i + 1
+                                while j < count and taps_of(block, h + j) == (s0, s1):
+                                    j += 1
+                                s0, s1 = s0 * each, s1 * each
                             if tiles_of(
-                                bases, block, work, r, r + run, a, offsets + 4 * r, starts, block[PIXEL], virtual,
-                                panels, col, min(col + wide, end),
+                                bases, block, work, i * width, j * width, a, offsets + 4 * i * width, starts,
+                                block[PIXEL], virtual, panels, col, min(col + wide, end), s0, s1,
                             ):  # fmt: skip
                                 return np.int32(1)
+                            i = j
     return np.int32(0)

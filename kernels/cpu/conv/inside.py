@@ -37,7 +37,7 @@ def inside_entry(bases, block, ranges):
     x, panels = bases[block[w._X]] + block[w._X + 1], bases[block[w._PACKED]] + block[w._PACKED + 1]
     work = bases[block[w._SCRATCH]] + block[w._SCRATCH + 1]
     starts, offsets, copied = work + block[w.AT_SEGMENTS], work + block[w.AT_ROWS], work + block[w.AT_BAND]
-    virtual, mr, width = work + block[w.AT_BLOCK], block[w.MR], block[w._OUT + 5]
+    virtual, mr, width, taps = work + block[w.AT_BLOCK], block[w.MR], block[w._OUT + 5], block[w.SEGMENTS]
     reach, pitch = (block[w.KW] - 1) * block[w.LW] + 1, (4 * block[6] + 63) // 64 * 64
     edge_offsets, edge_starts = work + block[w.AT_EDGE], work + block[w.AT_EDGE] + 4 * mr
     w.starts_of(block, starts, block[w.LAYER], block[w.LH] * block[w.ROW], block[w.PIXEL])
@@ -73,7 +73,21 @@ def inside_entry(bases, block, ranges):
                         w.starts_of(block, edge_starts, block[w.KH] * row, row, pitch)
                         _gathered(block, copied, image, d, h, v, positions, pitch)
                     if w.tiles_of(
-                        bases, block, work, v, end, begin, at, first, pixel, virtual, panels, ranges[6], ranges[7]
+                        bases,
+                        block,
+                        work,
+                        v,
+                        end,
+                        begin,
+                        at,
+                        first,
+                        pixel,
+                        virtual,
+                        panels,
+                        ranges[6],
+                        ranges[7],
+                        0,
+                        taps,
                     ):
                         return np.int32(1)
                     v = end

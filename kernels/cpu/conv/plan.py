@@ -187,6 +187,8 @@ def _lay(
         "pixel": pixel,
         "row": line,
         "layer": layer,
+        # not of real numbers: zero times a number is not always zero
+        "fewer": int(copied and not DOTS[dot].real and planes == cut.deep == in_three(window.spreads, 1)[1] == 1),
         "side": int(plan.family.side is not None),
         "joint": cut.joint,
         "deep": cut.deep,
