@@ -48,6 +48,20 @@ def digest(result: Any) -> str:
     return hashlib.sha1(f"{result.shape}{result.dtype}".encode() + result.tobytes()).hexdigest()
 
 
+def one(made: Any, seed: int, known: dict[str, Any]) -> str:
+    """What is wrong with a case; empty if nothing is."""
+    case, expected = made.make(seed), None
+    if str(seed) not in known:
+        expected = made.reference(case)
+        known[str(seed)] = [list(expected.shape), expected.dtype.name, digest(expected)]
+    shape, dtype, wanted = known[str(seed)]
+    out = made.run(case, np.empty(shape, dtype), {"threads": 1 + seed % 2})
+    if digest(out) == wanted:
+        return ""
+    expected = made.reference(case) if expected is None else expected
+    return "" if made.same(case, out, expected) else f"{int((out != expected).sum())} of {out.size}; {case.text}"
+
+
 def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[str, Any]:
     """Compare in this process, at its best level. known: {seed: shape, type and digest of the reference}; is filled."""
     from ..kernels.cpu import isa
@@ -55,17 +69,13 @@ def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[
     made, start = generator(), time.monotonic()
     level, done, wrong = isa.available()[-1].name, 0, 0
     for seed in range(first, first + count):
-        case, expected = made.make(seed), None
-        if str(seed) not in known:
-            expected = made.reference(case)
-            known[str(seed)] = [list(expected.shape), expected.dtype.name, digest(expected)]
-        shape, dtype, wanted = known[str(seed)]
-        out = made.run(case, np.empty(shape, dtype), {"threads": 1 + seed % 2})
-        if digest(out) != wanted:
-            expected = made.reference(case) if expected is None else expected
-            if not made.same(case, out, expected):
-                wrong += 1
-                print(f"{level}, seed {seed}: {int((out != expected).sum())} of {out.size}; {case.text}", flush=True)
+        try:
+            text = one(made, seed, known)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+        if text:
+            wrong += 1
+            print(f"{level}, seed {seed}: {text}", flush=True)
         done += 1
         if time.monotonic() - start > seconds:
             break

@@ -124,7 +124,7 @@ def make(seed: int) -> Case:
     declared = tuple(f"n{d}" if dynamic and a != "C" else n for d, (a, n) in enumerate(zip(layout, shape, strict=True)))
     xv: Any = pipe.input("x", x_dtype, declared)
     wv: Any = w
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and x_dtype != "s16":  # their sums are proven to fit from the weights
         wv, inputs["w"] = pipe.input("w", w_dtype, w.shape), w
     more: dict[str, Any] = {}
     if not symmetric:
