@@ -265,3 +265,35 @@ def test_images_are_turned_at_the_doors_alone():
     assert "channels last inside" in plan.explain()
     tapped = plan.run({"x": x}, tap=[pipe.steps[0].outputs["acc"].name])
     assert_array_equal(tapped["y"], expected["y"], strict=True)
+
+
+@pytest.mark.parametrize("channels", [70, 144])
+def test_a_function_after_a_depthwise_convolution_has_room_for_its_rows(channels):
+    """Rows of more channels than a panel has columns, not in whole vectors."""
+    x = RNG.integers(-128, 128, (1, 9, 6, channels), np.int8)
+    w = RNG.integers(-128, 128, (channels, 1, 3, 3), np.int8)
+    scale = (RNG.random((1, 1, 1, channels)) * 1e-3).astype(np.float32)
+    pipe = tw.Pipeline("room")
+    acc = tw.ops.conv(pipe.input("x", "s8", x.shape), w, groups=channels, layout="NHWC", a_zero_point=5)
+    pipe.output("y", tw.ops.map(generator().leaky, acc, scale=scale, dtype="f32"))
+    expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+    assert_array_equal(tw.TilingExecutor(1).run(pipe, {"x": x})["y"], expected, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+def test_taps_on_padding_that_is_zero_may_be_left_out(dtype):
+    """Of windows that lie in the padding alone, too, and for every zero point."""
+    kind = np.uint8 if dtype == "u8" else np.int8
+    x = RNG.integers(0, 256, (2, 4, 5, 16), np.uint8).view(kind)
+    w = RNG.integers(-128, 128, (16, 16, 3, 3), np.int8)
+    for zero in (np.iinfo(kind).min, 0, 7):
+        pipe = tw.Pipeline("fewer")
+        pads, apart = (4, 1, 3, 1), (2, 1)
+        y = tw.ops.conv(
+            pipe.input("x", dtype, x.shape), w, pads=pads, dilations=apart, layout="NHWC", a_zero_point=zero
+        )
+        pipe.output("y", y)
+        expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+        for level in LEVELS[:: len(LEVELS) - 1]:
+            found = tw.TilingExecutor(1, isa=level).run(pipe, {"x": x})["y"]
+            assert_array_equal(found, expected, strict=True)
