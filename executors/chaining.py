@@ -23,6 +23,7 @@ from .tuned import STAGE
 Array = np.ndarray[Any, Any]
 
 L2 = 256 * 1024  # bytes that the intermediates of one tile may fill; what each step packs has to fit beside them
+MOST_LIVE = 3 * L2  # the same, where smaller tiles would compute too much twice
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
 MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
 LEAST_ROWS = 48  # rows of a tile, so that weights are read for enough of them; a multiple of most register tiles
@@ -232,6 +233,8 @@ class _Search:
                 steps, axes = zip(*chain, strict=True)
                 return Chain(steps, axes, held, size, min(tile, size), tuple(cuts), again)
             tile *= 2
+            if not asked and tile * a_row > MOST_LIVE:  # a tile that leaves the cache saves nothing but memory
+                return None
         return None
 
     def _rows(self, chain: list[Link], held: dict[str, int]) -> int:
