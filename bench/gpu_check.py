@@ -25,7 +25,8 @@ import numpy as np
 import tilework as tw
 
 from ..executors.cuda.driver import Driver
-from ..executors.cuda.graph import Assembly, Buffer, own_buffers
+from ..executors.cuda.graph import OWN, Assembly, Buffer, own_buffers
+from ..executors.cuda.timer import EventTimer
 from ..executors.recording import Operand
 from ..kernels.cuda import ptx
 from ..kernels.cuda.interpreter import run as interpret
@@ -141,18 +142,23 @@ def launch_once(driver: Driver, kernel: Any, given: Array, found: Array, total: 
     """Run a kernel over two arrays on the device."""
     launch = Launch(kernel, ("s32*", "s32*", "s64"), (total // 32, 1, 1), (32, 1, 1), (At(0), At(1), total), (1,))
     buffers = [*own_buffers(0), Buffer("given", "input", given.nbytes), Buffer("found", "output", found.nbytes)]
-    operands = [Operand.make(3, 0, np.int32, given.shape), Operand.make(4, 0, np.int32, found.shape)]
+    operands = [Operand.make(OWN, 0, np.int32, given.shape), Operand.make(OWN + 1, 0, np.int32, found.shape)]
     pipe = tw.Pipeline()
     tw.ops.add(pipe.input("a", "s32", (1,)), pipe.input("b", "s32", (1,)))
     step = pipe.steps[0]  # stands for the step
     assembly = Assembly(buffers)
     assembly.add(step, step.kernel, [launch], (), operands)
     graph = assembly.graph()
-    memory = driver.memory(graph)
-    driver.prepare(graph, memory)
-    memory.view(3, given.shape, np.int32)[...] = given
-    driver.run(graph, memory, lambda node, m: None)
-    found[...] = memory.view(4, found.shape, np.int32)
+    loaded = driver.load(graph, {}, lambda memory: None)
+    with driver.entered():
+        memory = loaded.take({}, None)
+        memory.fill(OWN, given)
+        driver.run(graph, memory, lambda node, m: None)
+        memory.download([OWN + 1])
+        memory.finish("an instruction")
+        found[...] = memory.view(OWN + 1, found.shape, np.int32)
+        loaded.give(memory)
+        loaded.close()
 
 
 # 2. Steps --------------------------------------------------------------------------------------------------------------
@@ -227,26 +233,12 @@ def check_step(device: str, build: Callable[..., Any], arrays: tuple[Array, ...]
 # 3. Speed --------------------------------------------------------------------------------------------------------------
 
 
-def graph_s(driver: Driver, plan: Any, given: dict[str, Array], repeat: int = 20) -> float:
+def graph_s(plan: Any, given: dict[str, Array], repeat: int = 20) -> float:
     """Seconds of one launch of a plan's graph: the median of `repeat`, between events of the device."""
     plan.run(given)
-    binding = plan.prepare({name: x.shape for name, x in given.items()})
-    _, memory = plan._memory(binding)
-    (part,) = [p for p in memory.parts if p is not None]
-    return launch_s(driver, plan.device, part, repeat)
-
-
-def launch_s(driver: Driver, runner: Driver, part: Any, repeat: int) -> float:
-    """Seconds that a launch takes between two events of the device."""
-    api, times = runner.api, []
-    start, end = (runner.call(api.cuEventCreate(0), "make an event") for _ in range(2))
-    for _ in range(repeat):
-        runner.call(api.cuEventRecord(start, runner.stream), "record")
-        runner.call(api.cuGraphLaunch(part, runner.stream), "launch")
-        runner.call(api.cuEventRecord(end, runner.stream), "record")
-        runner.call(api.cuEventSynchronize(end), "wait")
-        times.append(1e-3 * float(runner.call(api.cuEventElapsedTime(start, end), "read the clock")))
-    return float(np.median(times))
+    launch = plan.launches({name: x.shape for name, x in given.items()})
+    timer = EventTimer(plan.device)
+    return float(np.median([timer.time(launch, 1) for _ in range(repeat)]))
 
 
 def copy_rate(driver: Driver) -> float:
@@ -276,7 +268,7 @@ def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
         pipe = tw.Pipeline()
         weights = pipe.constant("b", rng.integers(-128, 128, (k, n)).astype(np.int8))
         pipe.output("y", tw.ops.gemm(pipe.input("a", "s8", (m, k)), weights))
-        time_s = graph_s(driver, tw.CudaExecutor(device).compile(pipe), {"a": a})
+        time_s = graph_s(tw.CudaExecutor(device).compile(pipe), {"a": a})
         peer = cublas_s(m, k, n)
         found[f"int8 gemm {m} x {k} x {n}"] = {
             "TOPS": 2e-12 * m * k * n / time_s,
@@ -295,7 +287,7 @@ def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
     ):
         pipe = tw.Pipeline()
         pipe.output("y", build(pipe.input("x", tw.dtypes.get(array.dtype), array.shape)))
-        rate = moved * array.size / graph_s(driver, tw.CudaExecutor(device).compile(pipe), {"x": array})
+        rate = moved * array.size / graph_s(tw.CudaExecutor(device).compile(pipe), {"x": array})
         found[name] = {"GB/s": rate / 1e9, "share of copy": rate / 1e9 / found["copy GB/s"]}
     pipe = tw.Pipeline()
     value = pipe.input("x", "f32", (256,))
@@ -303,7 +295,7 @@ def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
         value = tw.ops.neg(value)
     pipe.output("y", value)
     plan = tw.CudaExecutor(device, fuse=False).compile(pipe)
-    found["replay of 100 small kernels, microseconds"] = 1e6 * graph_s(driver, plan, {"x": np.zeros(256, np.float32)})
+    found["replay of 100 small kernels, microseconds"] = 1e6 * graph_s(plan, {"x": np.zeros(256, np.float32)})
     return found
 
 

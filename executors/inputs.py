@@ -96,7 +96,7 @@ def as_array(value: Value, given: Any) -> Any:
         raise PipelineError(f"{where} was given {given!r}, which is a value of a pipeline; give an array")
     if isinstance(given, (list, tuple)) and value.kind == "argument":
         return _listed(value, given, where)
-    if not (hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__")):
+    if not any(hasattr(given, name) for name in ("__dlpack__", "__array_interface__", "__cuda_array_interface__")):
         given = _listed(None, given, where)
     buffer = Buffer.from_array(given)
     if buffer.dtype != value.dtype and not (buffer.dtype.numpy == value.dtype.numpy):

@@ -185,7 +185,7 @@ class SingleThreadPlan:
         env = doors.learn_sizes(self.pipe, shapes)
         binding = self._place(env)
         with self._lock:
-            self._bindings[key] = binding
+            binding = self._bindings.setdefault(key, binding)  # another thread may have made it meanwhile
             while len(self._bindings) > POOL:
                 self._bindings.popitem(last=False)
         return binding

@@ -1,10 +1,12 @@
-"""Reading DLPack capsules, including the types that NumPy cannot import (bf16, 8-bit floats) and device memory.
+"""DLPack capsules, including the types that NumPy cannot import (bf16, 8-bit floats) and device memory.
 
-The capsule is not consumed but kept alive: its producer frees the memory when the last array that looks at it is gone.
+A capsule that is read is not consumed but kept alive: its producer frees the memory when the last array that looks at
+it is gone. One that is written keeps the memory's owner alive until its consumer calls the deleter.
 Source: dlpack.h, version 1.1.
 """
 
 import ctypes
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,19 +86,32 @@ class Tensor:
     owner: object
 
 
-def read(exporter: Any) -> Tensor:
+def read(exporter: Any, stream: int | None = None) -> Tensor:
     """Ask an object for its capsule, in the newest version that it speaks, and read it.
+
+    stream   of CUDA memory: the stream that must find the memory's content there (1: the legacy default stream)
 
     Raises BufferAccessError if the object refuses, DTypeMismatch for a type without a counterpart, Unsupported for
     memory that is neither the host's nor CUDA's.
     """
+    options = {} if stream is None else {"stream": stream}
     try:
         try:
-            capsule = exporter.__dlpack__(max_version=(1, 0))
+            capsule = exporter.__dlpack__(max_version=(1, 0), **options)
         except TypeError:
-            capsule = exporter.__dlpack__()
+            capsule = exporter.__dlpack__(**options)
     except (BufferError, RuntimeError) as error:
         raise BufferAccessError(f"{type(exporter).__name__} does not give its memory by DLPack: {error}") from error
+    return read_capsule(capsule, type(exporter).__name__)
+
+
+def is_capsule(found: Any) -> bool:
+    """Whether this is an unused DLPack capsule itself, rather than an object that gives one."""
+    return bool(_is_valid(found, b"dltensor_versioned") or _is_valid(found, b"dltensor"))
+
+
+def read_capsule(capsule: Any, whose: str = "the caller") -> Tensor:
+    """What an unused capsule says; raises as `read` does."""
     readonly = False
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _ManagedVersioned.from_address(_pointer(capsule, b"dltensor_versioned"))
@@ -106,7 +121,7 @@ def read(exporter: Any) -> Tensor:
     elif _is_valid(capsule, b"dltensor"):
         tensor = _Managed.from_address(_pointer(capsule, b"dltensor")).tensor
     else:
-        raise BufferAccessError(f"{type(exporter).__name__} gave {capsule!r}, which is no unused DLPack capsule")
+        raise BufferAccessError(f"{whose} gave {capsule!r}, which is no unused DLPack capsule")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
@@ -139,3 +154,77 @@ def _product(sizes: tuple[int, ...]) -> int:
     for n in sizes:
         product *= max(n, 1)
     return product
+
+
+# Writing -----------------------------------------------------------------------------------------------------------------
+
+_CODES = {"s": 0, "u": 1, "f": 2}
+_kept: dict[int, tuple[Any, ...]] = {}  # what each capsule that is in use points to
+_numbers = itertools.count(1)
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+# The same two functions by address: a capsule that is being destroyed must not become a Python object again.
+_valid_at = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def _deleted(managed: int) -> None:
+    _kept.pop(_Managed.from_address(managed).context or 0, None)
+
+
+def _deleted_versioned(managed: int) -> None:
+    _kept.pop(_ManagedVersioned.from_address(managed).context or 0, None)
+
+
+def _destroyed(capsule: int) -> None:
+    """A capsule goes; where nobody consumed it, so does what it points to."""
+    for name, deleted in ((b"dltensor", _deleted), (b"dltensor_versioned", _deleted_versioned)):
+        if _valid_at(capsule, name):
+            deleted(_pointer_at(capsule, name))
+
+
+_delete, _delete_versioned = (ctypes.CFUNCTYPE(None, ctypes.c_void_p)(fn) for fn in (_deleted, _deleted_versioned))
+_destroy = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_destroyed)
+for _thunk in (_delete, _delete_versioned, _destroy):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))  # consumers may call them while the interpreter shuts down
+
+
+def write(
+    address: int,
+    device: tuple[int, int],
+    dtype: DType,
+    shape: tuple[int, ...],
+    readonly: bool,
+    owner: object,
+    versioned: bool,
+) -> Any:
+    """A capsule over contiguous memory.
+
+    device     DLPack's type and number
+    owner      kept until the consumer is done
+    versioned  as DLPack 1.0 has it, which alone can say that memory is read-only: BufferError without
+    """  # fmt: skip
+    if readonly and not versioned:
+        raise BufferError("the memory is read-only, which only DLPack 1.0 can say; ask with max_version=(1, 0)")
+    code = next((c for (c, bits), name in _TYPES.items() if (name, bits) == (dtype.name, dtype.bits)), None)
+    if code is None:
+        code = _CODES.get(dtype.name[0], -1)
+    if code < 0 or dtype.packed:
+        raise BufferError(f"DLPack has no type for {dtype}")
+    sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    steps = (ctypes.c_int64 * max(len(shape), 1))(*(_product(shape[i + 1 :]) for i in range(len(shape))))
+    number = next(_numbers)
+    made = _ManagedVersioned() if versioned else _Managed()
+    tensor = made.tensor
+    tensor.data, tensor.device, tensor.ndim = address, _Device(*device), len(shape)
+    tensor.dtype = _Type(code, dtype.bits, 1)
+    tensor.shape, tensor.strides = (ctypes.cast(x, ctypes.POINTER(ctypes.c_int64)) for x in (sizes, steps))
+    made.context = number
+    made.deleter = ctypes.cast(_delete_versioned if versioned else _delete, ctypes.c_void_p).value
+    if isinstance(made, _ManagedVersioned):
+        made.major, made.minor, made.flags = 1, 0, _READ_ONLY if readonly else 0
+    _kept[number] = (made, sizes, steps, owner)
+    name = b"dltensor_versioned" if versioned else b"dltensor"
+    return _new_capsule(ctypes.addressof(made), name, ctypes.cast(_destroy, ctypes.c_void_p).value)

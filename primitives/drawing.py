@@ -34,25 +34,25 @@ def mermaid(pipe: Pipeline) -> str:
         if value.kind != "result" and value.producer is None:
             ids[id(value)] = f"v{len(ids)}"
             left, right = ("[", "]") if value.kind == "constant" else ("([", "])")
-            lines.append(f"  {ids[id(value)]}{left}{_quoted(value.name)}{right}")
+            lines.append(f"  {ids[id(value)]}{left}{quoted(value.name)}{right}")
     steps = {id(step): f"s{n}" for n, step in enumerate(pipe.steps)}
 
     def source(value: Value) -> str:
         return steps[id(value.producer[0])] if value.producer else ids[id(value)]
 
     for step in pipe.order():
-        lines.append(f"  {steps[id(step)]}[[{_quoted(step.name)}]]")
+        lines.append(f"  {steps[id(step)]}[[{quoted(step.name)}]]")
         for slot, value in step.inputs.items():
-            label = _quoted(f"{slot}: {value.dtype or 'function'} {show(value.shape)}")
+            label = quoted(f"{slot}: {value.dtype or 'function'} {show(value.shape)}")
             lines.append(f"  {source(value)} -->|{label}| {steps[id(step)]}")
         for slot, value in step.outputs.items():
             if value.kind == "state":
-                lines.append(f"  {steps[id(step)]} -.->|{_quoted(slot)}| {ids[id(value)]}")
+                lines.append(f"  {steps[id(step)]} -.->|{quoted(slot)}| {ids[id(value)]}")
     for n, (name, value) in enumerate(pipe.outputs.items()):
-        lines.append(f"  o{n}([{_quoted(name)}])")
-        lines.append(f"  {source(value)} -->|{_quoted(f'{value.dtype} {show(value.shape)}')}| o{n}")
+        lines.append(f"  o{n}([{quoted(name)}])")
+        lines.append(f"  {source(value)} -->|{quoted(f'{value.dtype} {show(value.shape)}')}| o{n}")
     for name, value in pipe.updates.items():
-        lines.append(f"  {source(value)} -.->|{_quoted('update')}| {ids[id(pipe.values[name])]}")
+        lines.append(f"  {source(value)} -.->|{quoted('update')}| {ids[id(pipe.values[name])]}")
     return "\n".join(lines)
 
 
@@ -76,5 +76,5 @@ def _typed(value: Value) -> str:
     return f"{value.name}: {value.dtype or 'function'} {show(value.shape)}{axes}"
 
 
-def _quoted(label: str) -> str:
+def quoted(label: str) -> str:
     return '"' + label.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;") + '"'

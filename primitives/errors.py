@@ -49,6 +49,14 @@ class KernelFailed(TileworkError, RuntimeError):
     """A step whose kernel raised or returned a status; the step is named."""
 
 
+class DeviceLost(KernelFailed):
+    """A device that failed in a way that takes its memory along; nothing can run on it any more in this process."""
+
+
+class OutOfDeviceMemory(TileworkError, MemoryError):
+    """A buffer that a device has no room for; buffer, bytes asked and bytes free are named."""
+
+
 class UnwrittenRead(TileworkError, RuntimeError):
     """A kernel read a buffer that nobody had written."""
 

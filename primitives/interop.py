@@ -50,7 +50,7 @@ def import_memory(a: Any) -> Source:
         return _from_numpy(np.asarray(a), None)
     cuda = getattr(a, "__cuda_array_interface__", None)
     if cuda is not None:
-        return _from_cuda(a, cuda)
+        return from_cuda(a, cuda)
     if hasattr(a, "__dlpack__") and hasattr(a, "__dlpack_device__"):
         return from_dlpack(a)
     if hasattr(a, "__array_interface__") or hasattr(a, "__array_struct__"):
@@ -86,7 +86,8 @@ def from_dlpack(exporter: Any) -> Source:
     return Source(given.address, given.device, given.dtype, given.shape, strides, given.readonly, array, owner)
 
 
-def _from_cuda(a: Any, interface: Mapping[str, Any]) -> Source:
+def from_cuda(a: Any, interface: Mapping[str, Any]) -> Source:
+    """Device memory as its __cuda_array_interface__ describes it, of any version."""
     if interface.get("mask") is not None:
         raise ArgumentError("a masked device array would lose its mask; fill it first")
     kind = np.dtype(interface["typestr"])

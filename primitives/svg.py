@@ -41,14 +41,15 @@ def svg(pipe: Pipeline) -> str:
         boxes[f"o {name}"] = (bottom, name, f"output {_type(value)}", "#dcfce7")
         if id(value) in origin:
             lines.append((origin[id(value)], f"o {name}"))
-    return _draw(pipe.name, boxes, lines)
+    return draw(pipe.name, boxes, lines)
 
 
 def _type(value: Value) -> str:
     return f"{value.dtype or 'function'} {show(value.shape)}"
 
 
-def _draw(title: str, boxes: dict[str, tuple[int, str, str, str]], lines: list[tuple[str, str]]) -> str:
+def draw(title: str, boxes: dict[str, tuple[int, str, str, str]], lines: list[tuple[str, str]]) -> str:
+    """Boxes in rows and curves between them. boxes: {key: (row, title, subtitle, colour)}; lines: pairs of keys."""
     rows: dict[int, list[str]] = {}
     for key, box in boxes.items():
         rows.setdefault(box[0], []).append(key)

@@ -1,7 +1,11 @@
 """What every test may ask for: peers, a GPU, and a line in the closing report."""
 
 import importlib
+import importlib.util
 import os
+import sys
+import types
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -51,6 +55,33 @@ def gpu():
     except Exception as error:  # a broken driver raises errors of many types
         return _absent(f"CUDA cannot be asked ({error})", "TILEWORK_REQUIRE_GPU")
     return cuda if found else _absent("no CUDA device", "TILEWORK_REQUIRE_GPU")
+
+
+@pytest.fixture(scope="session")
+def fake_module():
+    """The module tests/fake_cuda.py."""
+    spec = importlib.util.spec_from_file_location("fake_cuda", Path(__file__).with_name("fake_cuda.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch, fake_module):
+    """A CUDA driver without a device, in the place of cuda.bindings.driver; see fake_cuda.py."""
+    from tilework.kernels.cuda import compile, seam
+
+    fake = fake_module.Fake()
+    for name, module in {
+        "cuda": types.SimpleNamespace(bindings=None),
+        "cuda.bindings": types.SimpleNamespace(driver=fake),
+        "cuda.bindings.driver": fake,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(seam, "compiler", lambda: None)
+    monkeypatch.setattr(compile, "to_ptx", fake_module.compiled)
+    yield fake
+    assert fake.misused == []
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +24,10 @@ class CudaExecutor(SingleThreadExecutor):
     tile     {step: tile}: tiles of a fixed size, to see what they do
     tuned    whether steps without a tile= take the one that `tilework bench sweep --save` found on this device
     seed     with "interpreter": of the order in which nodes, blocks and warps run, within what the graph allows
+    debug    on a device: every step is launched and waited for by itself, so that an error names its step
 
     A step that has no CUDA kernel runs on the CPU, and `explain()` names it. Results are the CPU's to the bit.
+    `close()`, or the end of a `with` block, gives back what it and its plans hold of the device.
     """
 
     backend = "cuda"
@@ -37,14 +40,16 @@ class CudaExecutor(SingleThreadExecutor):
         tile: Mapping[str, Mapping[str, int]] | None = None,
         tuned: bool = True,
         seed: int | None = None,
+        debug: bool = False,
     ) -> None:
-        super().__init__("cuda")
+        super().__init__("cuda", debug=debug)
         self.tile, self.tuned = {step: dict(t) for step, t in (tile or {}).items()}, tuned
         self.device_name, self.fuse, self.seed = device, fuse, seed
-        self.runner = self._runner(device, seed)
+        self.runner = self._runner(device, seed, debug)
+        self._plans: weakref.WeakSet[CudaPlan] = weakref.WeakSet()
 
     @staticmethod
-    def _runner(device: str, seed: int | None) -> Any:
+    def _runner(device: str, seed: int | None, debug: bool) -> Any:
         if device == "interpreter":
             return Interpreter(seed)
         kind, _, number = device.partition(":")
@@ -52,7 +57,7 @@ class CudaExecutor(SingleThreadExecutor):
             raise ArgumentError(f"device={device!r}; 'cuda:0', another number, or 'interpreter'")
         if seed is not None:
             raise ArgumentError(f"seed={seed} with device={device!r}; the order of a device cannot be drawn")
-        return importlib.import_module(".driver", __package__).Driver(int(number or "0"))
+        return importlib.import_module(".driver", __package__).Driver(int(number or "0"), debug)
 
     @property
     def machine(self) -> str:
@@ -63,9 +68,23 @@ class CudaExecutor(SingleThreadExecutor):
     def __repr__(self) -> str:
         return f"CudaExecutor(device={self.device_name!r}{'' if self.fuse else ', fuse=False'})"
 
+    def __enter__(self) -> CudaExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back kernels, CUDA graphs, streams and memory; arrays that runs have returned stay."""
+        for plan in list(self._plans):
+            plan.close()
+        self.runner.close()
+
     def compile(self, pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]] | None = None) -> CudaPlan:
         """A plan. `shapes` ({input: shape}) makes its graph now instead of at the first run."""
+        self.runner.check()
         plan = CudaPlan(pipe, self)
+        self._plans.add(plan)
         if shapes is not None:
             for name in shapes:
                 if name not in doors.wanted(pipe):
@@ -74,3 +93,15 @@ class CudaExecutor(SingleThreadExecutor):
                     )
             plan.graph({name: tuple(shape) for name, shape in shapes.items()})
         return plan
+
+    def run(
+        self,
+        pipe: Pipeline,
+        inputs: Mapping[str, Any] | None = None,
+        out: Mapping[str, Any] | str | None = None,
+        *,
+        stream: Any = None,
+    ) -> dict[str, Any]:
+        """Compile and run once: {output: array}, as `CudaPlan.run`. States start anew; keep a plan to keep them."""
+        given = doors.as_mapping({} if inputs is None else inputs, "inputs")
+        return self.compile(pipe.for_inputs(given)).run(inputs, out=out, stream=stream)

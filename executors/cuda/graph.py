@@ -6,7 +6,8 @@ Nothing here needs a device. The interpreter executes exactly this, and so does 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ ALIGN = 256  # bytes, of every buffer: what a device's allocator gives
 class Buffer:
     """Memory of the device.
 
-    name     of the value, "arena" for intermediates, "temporaries", or "status"
+    name     of the value, "arena" for intermediates, "temporaries", "packed" for what follows from constants alone, or
+             "status"
     kind     "input", "argument", "state", "constant", "output" or "own"
     nbytes   its size
     data     what a constant holds
@@ -69,6 +71,7 @@ class Node:
     reason     why the host runs it
     status     byte position of what it may complain in, of the buffer "status"; -1: it never complains
     temporaries  bytes of each of the step's temporary buffers
+    number     its position in the graph
     """
 
     name: str
@@ -84,6 +87,7 @@ class Node:
     reason: str = ""
     status: int = -1
     temporaries: tuple[int, ...] = ()
+    number: int = 0
 
     @property
     def on_host(self) -> bool:
@@ -98,13 +102,22 @@ class Graph:
     buffers: tuple[Buffer, ...]
     align: int = ALIGN
 
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {buffer.name: n for n, buffer in enumerate(self.buffers) if n >= OWN}
+
     def position(self, name: str) -> int:
-        """Of the buffer with this name."""
-        return next(n for n, buffer in enumerate(self.buffers) if buffer.name == name)
+        """Of the buffer of the value with this name."""
+        return self._positions[name]
 
     def has(self, name: str) -> bool:
         """Whether a value has a buffer of its own."""
-        return any(buffer.name == name for buffer in self.buffers)
+        return name in self._positions
+
+    @cached_property
+    def may_complain(self) -> bool:
+        """Whether any step can leave a status."""
+        return any(node.status >= 0 for node in self.nodes)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -146,49 +159,49 @@ class Assembly:
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self.buffers = list(buffers)
         self.nodes: list[Node] = []
-        self._temporaries = 0
+        self._taken = {_TEMPORARIES: 0, SHARED: 0}  # bytes
         self._statuses = 0
 
     def add(
         self, step: Step, kernel: Any, launches: Sequence[Launch], temporaries: Sequence[int], operands: Any
     ) -> None:
-        """Add a step's launches. Its temporary memory is its own: packed weights stay in it from run to run."""
+        """Add a step's launches, but for those over nothing.
+
+        Its temporary memory is its own; what in it follows from constants alone (packed weights) stays from run to run.
+        """
+        once, packed = _once(launches, operands)
         places = []
-        for nbytes in temporaries:
-            places.append(self._temporaries)
-            self._temporaries += -(-nbytes // ALIGN) * ALIGN
+        for index, nbytes in enumerate(temporaries):
+            buffer = SHARED if index in packed else _TEMPORARIES
+            places.append(Place(buffer, self._taken[buffer]))
+            self._taken[buffer] += -(-nbytes // ALIGN) * ALIGN
         status = -1
         if any(isinstance(a, Status) for launch in launches for a in launch.args):
             status = 4 * self._statuses
             self._statuses += 1
-        kept: set[int] = set()  # temporaries that hold what follows from constants alone
-        for launch in launches:
+        for launch, constant in zip(launches, once, strict=True):
+            if 0 in launch.grid:
+                continue
             name = step.name if len(launches) == 1 else f"{step.name}.{launch.name}"
             args: list[Place | int] = []
             reads: list[Span] = []
             writes: list[Span] = []
-            constant = True
             for position, arg in enumerate(launch.args):
                 if isinstance(arg, int):
                     args.append(arg)
                     continue
-                written = position in launch.writes
                 if isinstance(arg, At):
                     operand = operands[arg.operand]
                     args.append(Place(operand.base, operand.offset))
                     span = span_of(operand)
-                    constant &= operand.constant is not None and not written
                 elif isinstance(arg, Temp):
-                    args.append(Place(_TEMPORARIES, places[arg.index]))
-                    span = Span(_TEMPORARIES, places[arg.index], places[arg.index] + temporaries[arg.index])
-                    constant &= written or arg.index in kept
+                    place = places[arg.index]
+                    args.append(place)
+                    span = Span(place.buffer, place.offset, place.offset + temporaries[arg.index])
                 else:
                     args.append(Place(_STATUS, status))
                     span = Span(_STATUS, status, status + 4)
-                    constant = False
-                (writes if written else reads).append(span)
-            if constant:
-                kept |= {a.index for p, a in enumerate(launch.args) if isinstance(a, Temp) and p in launch.writes}
+                (writes if position in launch.writes else reads).append(span)
             self._append(
                 Node(
                     name,
@@ -217,7 +230,7 @@ class Assembly:
             if n not in implied and _conflict(node, other):
                 found.add(n)
                 implied |= self._before(n)
-        self.nodes.append(Node(**{**node.__dict__, "after": tuple(sorted(found))}))
+        self.nodes.append(replace(node, after=tuple(sorted(found)), number=len(self.nodes)))
 
     def _before(self, n: int) -> set[int]:
         seen: set[int] = set()
@@ -231,18 +244,40 @@ class Assembly:
 
     def graph(self, align: int = ALIGN) -> Graph:
         buffers = list(self.buffers)
-        buffers[_TEMPORARIES] = Buffer("temporaries", "own", self._temporaries)
+        buffers[_TEMPORARIES] = Buffer("temporaries", "own", self._taken[_TEMPORARIES])
+        buffers[SHARED] = Buffer("packed", "own", self._taken[SHARED])
         buffers[_STATUS] = Buffer("status", "own", 4 * max(self._statuses, 1))
         return Graph(tuple(self.nodes), tuple(buffers), align)
 
 
-# The first buffers of every graph.
-_ARENA, _TEMPORARIES, _STATUS = range(3)
-OWN = 3
+def _once(launches: Sequence[Launch], operands: Any) -> tuple[list[bool], set[int]]:
+    """Per launch whether it computes from constants alone, and the temporaries that hold what such launches leave."""
+    once: list[bool] = []
+    packed: set[int] = set()
+    for launch in launches:
+        constant = True
+        for position, arg in enumerate(launch.args):
+            written = position in launch.writes
+            if isinstance(arg, At):
+                constant &= operands[arg.operand].constant is not None and not written
+            elif isinstance(arg, Temp):
+                constant &= written or arg.index in packed
+            elif not isinstance(arg, int):
+                constant = False
+        once.append(constant)
+        if constant:
+            packed |= {a.index for p, a in enumerate(launch.args) if isinstance(a, Temp) and p in launch.writes}
+    return once, packed
+
+
+# The first buffers of every graph; all but the packed one belong to a run.
+ARENA, _TEMPORARIES, SHARED, _STATUS = range(4)
+OWN = 4
 
 
 def own_buffers(arena_bytes: int) -> list[Buffer]:
-    return [Buffer("arena", "own", arena_bytes), Buffer("temporaries", "own", 0), Buffer("status", "own", 4)]
+    sizes = {"arena": arena_bytes, "temporaries": 0, "packed": 0, "status": 4}
+    return [Buffer(name, "own", nbytes) for name, nbytes in sizes.items()]
 
 
 def _conflict(a: Node, b: Node) -> bool:

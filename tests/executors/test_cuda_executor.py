@@ -96,7 +96,7 @@ def test_other_sizes_have_other_grids_and_the_same_kernels():
 def test_explain_shows_nodes_grids_arguments_and_dependencies():
     plan = tw.CudaExecutor("interpreter").compile(branching(), {"x": (37, 64), "s": ()})
     text = plan.explain()
-    for part in ("at M = 37", "gemm_mma", "once", "grid 1 x 1 x 1, block 128, after 0, 1", "temporaries"):
+    for part in ("at M = 37", "gemm_mma", "once", "grid 1 x 1 x 1, block 128, after 0, 1", "packed"):
         assert part in text
 
 
@@ -141,6 +141,15 @@ def test_states_live_from_run_to_run():
     plan = tw.CudaExecutor("interpreter").compile(pipe)
     for n in range(1, 4):
         assert plan.run({"x": np.ones(4, np.float32)})["y"].tolist() == [n] * 4
+
+
+def test_values_may_have_the_names_of_a_graphs_own_buffers():
+    pipe = tw.Pipeline()
+    names = ("arena", "temporaries", "packed", "status")
+    for name in names:
+        pipe.output(f"y_{name}", tw.ops.neg(tw.ops.relu(pipe.input(name, "f32", (8,)))))
+    given = {name: np.linspace(-1, n + 1, 8, dtype=np.float32) for n, name in enumerate(names)}
+    same(tw.CudaExecutor("interpreter", fuse=False).run(pipe, given), tw.SingleThreadExecutor().run(pipe, given))
 
 
 def test_a_bound_call_reads_what_its_arrays_hold_then():
