@@ -12,6 +12,7 @@ import typer
 from .. import __version__
 from .format_cli import bench_accuracy, bench_formats
 from .llm.cli import generate, perplexity
+from .quantize_cli import quantize
 from .scheme_cli import scheme_app
 from .tiles.cli import add_to
 
@@ -230,6 +231,7 @@ def doctor(
 
 
 app.command()(generate)
+app.command()(quantize)
 app.add_typer(scheme_app, name="scheme")
 
 bench_app = typer.Typer(help="Time things, on the machine at hand.", no_args_is_help=True)

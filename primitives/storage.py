@@ -85,6 +85,10 @@ class _Writer:
             return {"array": key, "type": dtypes.get(x.dtype).name, "shape": list(x.shape)}
         if isinstance(x, QuantParams):
             return {"quant": self.encode(x.to_dict(), where)}
+        refer = getattr(x, "stored_reference", None)  # what other data stand for, a name for example
+        reference = refer() if refer is not None else None
+        if reference is not None:
+            return self.encode(reference, where)
         kind = vars(type(x)).get("_stored_as")
         if kind is not None and dataclasses.is_dataclass(x):
             return {"object": kind, "fields": self.fields(x, where)}
@@ -148,7 +152,8 @@ class _Reader:
         if "function" in x:
             return self.function(x)
         if "object" in x:
-            return _kernel_class(x["object"])(**{name: self.decode(v) for name, v in x["fields"].items()})
+            made = _kernel_class(x["object"])(**{name: self.decode(v) for name, v in x["fields"].items()})
+            return made.restored() if hasattr(made, "restored") else made
         raise FileFormatError(f"the graph holds {str(x)[:80]!r}, which this version does not know")
 
     def array(self, x: Any) -> Any:

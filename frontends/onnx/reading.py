@@ -22,12 +22,16 @@ LARGEST_FILE = 1 << 31  # protobuf's own limit for one message
 
 @dataclass(frozen=True)
 class Model:
-    """A parsed model, the version of each operator set, and the folder that its external data may lie in."""
+    """A parsed model, the version of each operator set, and the folder that its external data may lie in.
+
+    layers   what nodes of the domain "tilework" stand for (quantizing/); no file has any
+    """
 
     proto: Any
     opsets: Mapping[str, int]
     folder: Path | None
     name: str
+    layers: tuple[Any, ...] = ()
 
 
 def package() -> Any:

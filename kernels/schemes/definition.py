@@ -89,6 +89,12 @@ class Definition:
             if (getattr(self, one) is None) == (getattr(self, other) is None):
                 raise ArgumentError(f"{self.name}: give {one} or {other}, one of them")
 
+    def stored_reference(self) -> Any:
+        """What a saved pipeline keeps: the name of a shipped scheme; None for another one, whose functions it cannot keep."""
+        from . import shipped
+
+        return shipped.Reference(self.name) if shipped.is_shipped(self.name) else None
+
     def _check_bytes(self) -> None:
         """Raise ArgumentError for a scheme with a layout of its own that does not hang together."""
         if not isinstance(self.block, int) or self.bits != 8 or self.vector != 1 or self.signed or self.params:

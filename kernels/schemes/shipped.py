@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ...primitives.errors import ArgumentError, PluginError
 from ...primitives.plugins import SCHEMES, announced, load
+from ...primitives.storage import stored_as
 from .definition import Definition
 from .probe import decoded
 
@@ -74,6 +76,17 @@ def _loaded(point: Any) -> Definition:
         found = f"scheme {scheme.name!r}" if isinstance(scheme, Definition) else type(scheme).__name__
         raise PluginError(f"{point.value!r} is announced as scheme {point.name!r}, but is {found}")
     return scheme
+
+
+@stored_as("shipped_scheme")
+@dataclass(frozen=True)
+class Reference:
+    """A shipped scheme as a saved pipeline names it."""
+
+    name: str
+
+    def restored(self) -> Definition:
+        return definition(self.name)
 
 
 def protect(scheme: Definition) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ...primitives.errors import ArgumentError, CaptureError, ShapeMismatch
 from ...primitives.kernel import ArgSpec, Axis, Follow, IndexSpace
 from ...primitives.sizes import SizeLike
+from ...primitives.storage import stored_as
 from .definition import WHOLE, Definition
 
 TABLE_SIZE = 2  # the status of a tile whose fit returned a table of another size
@@ -66,6 +67,7 @@ class _Step:
         ctx.sweep(self, *(ctx.read(s.slot) if s.access == "read" else ctx.write(s.slot) for s in specs))
 
 
+@stored_as("scheme_fit")
 @dataclass(frozen=True)
 class SchemeFit(_Step):
     """params = fit(x), for each block."""
@@ -88,6 +90,7 @@ class SchemeFit(_Step):
         return IndexSpace((Axis("r", _grid(self.scheme)[0]),))
 
 
+@stored_as("scheme_encode")
 @dataclass(frozen=True)
 class SchemeEncode(_Step):
     """codes = encode(x, params)."""
@@ -100,6 +103,7 @@ class SchemeEncode(_Step):
         return (self._x(), *parameter_specs(self.scheme, "read", self._rows_follow), self._codes("write"))
 
 
+@stored_as("scheme_quantize")
 @dataclass(frozen=True)
 class SchemeQuantize(_Step):
     """params = fit(x); codes = encode(x, params): one pass over x, for blocks inside a row."""
@@ -116,6 +120,7 @@ class SchemeQuantize(_Step):
         return (self._x(), *parameter_specs(self.scheme, "write", "n"), self._codes("write"))
 
 
+@stored_as("scheme_decode")
 @dataclass(frozen=True)
 class SchemeDecode(_Step):
     """y = decode(codes, params).
@@ -153,6 +158,7 @@ class SchemeDecode(_Step):
             raise ShapeMismatch(f"{self.scheme.name}: {self.columns} columns")
 
 
+@stored_as("scheme_split")
 @dataclass(frozen=True)
 class SchemeSplit(_Step):
     """q, scale (and offset) = split(codes): blocks of bytes as a product takes them.

@@ -134,8 +134,11 @@ def transposed(node: Node, operand: Any) -> Any:
     if isinstance(operand, Coded):
         rank = len(operand.shape)
         axis = {rank - 1: rank - 2, rank - 2: rank - 1}.get(operand.axis, operand.axis)
-        codes = transposed(node, operand.codes)
-        return Coded(codes, operand.scale, operand.zero_point, axis, operand.block, operand.dtype)
+        # blocks have a scale for each place of the other axes too
+        parts = [operand.scale, operand.zero_point]
+        if operand.block:
+            parts = [None if p is None else transposed(node, p) for p in parts]
+        return Coded(transposed(node, operand.codes), *parts, axis, operand.block, operand.dtype)
     value = node.scope.value(operand)
     perm = [*range(value.ndim - 2), value.ndim - 1, value.ndim - 2]
     return ops.transpose(value, perm)
