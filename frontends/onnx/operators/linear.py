@@ -135,10 +135,10 @@ def transposed(node: Node, operand: Any) -> Any:
         rank = len(operand.shape)
         axis = {rank - 1: rank - 2, rank - 2: rank - 1}.get(operand.axis, operand.axis)
         # blocks have a scale for each place of the other axes too
-        parts = [operand.scale, operand.zero_point]
+        scale, zero = operand.scale, operand.zero_point
         if operand.block:
-            parts = [None if p is None else transposed(node, p) for p in parts]
-        return Coded(transposed(node, operand.codes), *parts, axis, operand.block, operand.dtype)
+            scale, zero = transposed(node, scale), None if zero is None else transposed(node, zero)
+        return Coded(transposed(node, operand.codes), scale, zero, axis, operand.block, operand.dtype)
     value = node.scope.value(operand)
     perm = [*range(value.ndim - 2), value.ndim - 1, value.ndim - 2]
     return ops.transpose(value, perm)
