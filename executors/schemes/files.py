@@ -26,7 +26,7 @@ def save(path: Any, tensors: Mapping[str, QuantizedTensor]) -> None:
     for name, q in tensors.items():
         prefix = f"{name}." if name else ""
         described[name] = {"scheme": q.scheme.name, "digest": q.scheme.digest, "shape": list(q.shape)}
-        _flatten(q.scheme, q._encoded, prefix, arrays)
+        flatten(q.scheme, q._encoded, prefix, arrays)
     text = json.dumps({"format": FORMAT, "tensors": described})
     path = Path(path)
     if path.suffix == ".npz":
@@ -38,11 +38,12 @@ def save(path: Any, tensors: Mapping[str, QuantizedTensor]) -> None:
         raise FileFormatError(f"{path} ends in {path.suffix or 'nothing'!r}; .npz and .safetensors can be written")
 
 
-def _flatten(scheme: Definition, encoded: Encoded, prefix: str, arrays: dict[str, Array]) -> None:
+def flatten(scheme: Definition, encoded: Encoded, prefix: str, arrays: dict[str, Array]) -> None:
+    """Put the arrays of a tensor into `arrays` by name, those of nested schemes after their parameter's name."""
     arrays[f"{prefix}codes"] = np.ascontiguousarray(encoded.codes)
     for name, kept in encoded.params.items():
         if isinstance(kept, Encoded):
-            _flatten(scheme.nested[name], kept, f"{prefix}{name}.", arrays)
+            flatten(scheme.nested[name], kept, f"{prefix}{name}.", arrays)
             continue
         plain = np.ascontiguousarray(kept)
         if plain.dtype.kind not in "iuf" or plain.dtype.itemsize == 1:
@@ -82,16 +83,17 @@ def load(path: Any, schemes: Mapping[str, Definition] | None = None) -> dict[str
             )
         try:
             columns = as_matrix(shape, name)[1]
-            encoded = _gather(scheme, f"{name}." if name else "", columns, shape, arrays)
+            encoded = gather(scheme, f"{name}." if name else "", columns, shape, arrays)
             found[name] = QuantizedTensor(scheme, encoded, shape)
         except (TileworkError, KeyError, ValueError) as error:
             raise FileFormatError(f"{path}: {name!r} does not fit its scheme {scheme_name}: {error}") from None
     return found
 
 
-def _gather(
+def gather(
     scheme: Definition, prefix: str, columns: int, shape: tuple[int, ...], arrays: Mapping[str, Array]
 ) -> Encoded:
+    """What `flatten` took apart; the bytes of an array are viewed as what its scheme stores."""
     rows = as_matrix(shape, "a tensor")[0]
     grid = scheme.grid(rows, columns)
     params: dict[str, Array | Encoded] = {}
@@ -99,7 +101,7 @@ def _gather(
         inner = scheme.nested.get(parameter.name)
         if inner is not None:
             flat = (1, grid[0] * grid[1]) if isinstance(inner.block, int) else grid
-            params[parameter.name] = _gather(inner, f"{prefix}{parameter.name}.", flat[1], flat, arrays)
+            params[parameter.name] = gather(inner, f"{prefix}{parameter.name}.", flat[1], flat, arrays)
             continue
         array = arrays[f"{prefix}{parameter.name}"]
         params[parameter.name] = array if array.dtype == parameter.numpy else array.view(parameter.numpy)

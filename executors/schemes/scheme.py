@@ -90,6 +90,12 @@ class Scheme(Definition):
 
         return check(self, w, levels=levels, rows=rows)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A shipped scheme by its name, another one as what it was made of: a pickle holds the names of functions."""
+        if _made.get(self.name) is self:
+            return get, (self.name,)
+        return _rebuilt, (type(self), {f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
     def explain(self) -> str:
         """The path that products take and why, what the functions became, and where the compiled code is."""
         from .explaining import explain
@@ -101,6 +107,10 @@ class Scheme(Definition):
         from .explaining import kernels
 
         return kernels(self, backend)
+
+
+def _rebuilt(kind: type[Scheme], fields: dict[str, Any]) -> Scheme:
+    return kind(**fields)
 
 
 def get(name: str) -> Scheme:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from ...executors.schemes import QuantizedTensor, Scheme, get
+from ...executors.schemes.files import flatten, gather
 from ...primitives.errors import ArgumentError, Unsupported
 
 Which = Callable[[str, Any], bool]
@@ -58,18 +61,79 @@ def _scheme(given: Scheme | str) -> Scheme:
     return get(given) if isinstance(given, str) else given
 
 
+def _buffer(name: str) -> str:
+    return f"packed_{name.replace('.', '_')}"
+
+
 class QuantizedLinear(nn.Module):
     """y = x @ w.T + bias on packed weights: for inference, on the CPU.
 
-    q        QuantizedTensor (N, K); a buffer of the module's state is the codes' scheme by name, codes and parameters
+    q        QuantizedTensor (N, K)
     compute  as in QuantizedTensor.matmul
+
+    Codes and parameters are buffers of bytes, `packed_codes` and so on, so that state_dict(), copies and pickles hold
+    them and half() leaves them alone. What state_dict() says of the scheme is compared when it is loaded. A pickle finds
+    a scheme that is not shipped by its functions' names, and runs on the executor that tensors have by themselves.
     """
 
     def __init__(self, q: QuantizedTensor, bias: Any = None, compute: str = "f32") -> None:
         super().__init__()
-        self.q, self.compute = q, compute
+        self.scheme, self.compute = q.scheme, compute
         self.out_features, self.in_features = q.shape
         self.bias = bias if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
+        arrays: dict[str, Any] = {}
+        flatten(q.scheme, q._encoded, "", arrays)
+        for name, array in arrays.items():
+            kept = array if array.flags.writeable else array.copy()
+            self.register_buffer(_buffer(name), torch.from_numpy(kept.view(np.uint8)))
+        self._names = tuple(arrays)
+        self._made = (self._state(), q)
+
+    def _state(self) -> tuple[Any, ...]:
+        """What changes when somebody writes to the buffers or replaces them."""
+        buffers = [self.get_buffer(_buffer(name)) for name in self._names]
+        return tuple((b.data_ptr(), b._version, b.device) for b in buffers)
+
+    @property
+    def q(self) -> QuantizedTensor:
+        """The weights, on the memory of the buffers."""
+        state = self._state()
+        if self._made is None or self._made[0] != state:
+            arrays = {n: self.get_buffer(_buffer(n)).detach().cpu().numpy() for n in self._names}
+            shape = (self.out_features, self.in_features)
+            encoded = gather(self.scheme, "", self.in_features, shape, arrays)
+            self._made = (state, QuantizedTensor(self.scheme, encoded, shape))
+        return self._made[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedLinear:
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(
+            {k: v if k == "scheme" else copy.deepcopy(v, memo) for k, v in self.__getstate__().items()}
+        )
+        return made
+
+    def get_extra_state(self) -> Any:
+        """The scheme's name and digest, and the shape, as bytes of JSON: a tensor, which every format of files holds."""
+        told = {
+            "scheme": self.scheme.name,
+            "digest": self.scheme.digest,
+            "shape": [self.out_features, self.in_features],
+        }
+        return torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Raises ArgumentError where the state is of another scheme, other functions of the same name, or another shape."""
+        found = json.loads(bytes(state.cpu().numpy()).decode())
+        wanted = json.loads(bytes(self.get_extra_state().numpy()).decode())
+        if found != wanted:
+            raise ArgumentError(
+                f"the state is of weights {found['shape']} in {found['scheme']!r} ({found['digest']}), this linear has "
+                f"{wanted['shape']} in {wanted['scheme']!r} ({wanted['digest']}); quantize_ the model in the same scheme"
+            )
 
     def forward(self, x: Any) -> Any:
         if torch.is_grad_enabled() and x.requires_grad:
@@ -85,8 +149,9 @@ class QuantizedLinear(nn.Module):
         return torch.from_numpy(self.q.dequantize())
 
     def extra_repr(self) -> str:
-        scheme = self.q.scheme.name
-        return f"{self.in_features}, {self.out_features}, {scheme}, {self.q.bits_per_weight:.3f} bits a weight"
+        return (
+            f"{self.in_features}, {self.out_features}, {self.scheme.name}, {self.q.bits_per_weight:.3f} bits a weight"
+        )
 
 
 class FakeQuantizedLinear(nn.Linear):

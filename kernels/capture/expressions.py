@@ -184,8 +184,13 @@ class Expressions(Scope):
         return Expr(call("i32", ast.BinOp(a.tree, op, b.tree)), "i")
 
     def power(self, base: Expr, exponent: Expr, node: ast.AST) -> Expr:
-        if not exponent.known or base.kind == "b":
-            self.refuse(f"{short(node)!r}: the exponent must be a known number; exp2 and log2 make others", node)
+        if base.kind == "b" or (not exponent.known and base.kind != "f"):
+            hint = "write 2.0 ** n for a float, 1 << n for an integer" if base.kind == "i" else "int(..) first"
+            self.refuse(f"{short(node)!r}: an integer to a power that is not known is a float or not; {hint}", node)
+        if not exponent.known:
+            if base.known and base.value == 2.0 and exponent.kind == "i":
+                return self.apply("ldexp", [constant(1.0), exponent], node)
+            return self.apply("power", [base, exponent], node)
         n = exponent.value
         if n == 0.5:
             return Expr(call("sqrt", self.convert(base, "f", node).tree), "f")

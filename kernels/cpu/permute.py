@@ -37,13 +37,14 @@ def _looked_up(e: Emitter, parts: list[Any], codes: Any) -> Any:
 
 
 @cache
-def picker(level_name: str, entries: int) -> Any:
-    """`pick(table, codes, scale, out)`: out[i] = table[codes[i]] * scale for all of out.
+def picker(level_name: str, entries: int, scaled: bool = True) -> Any:
+    """`pick(table, codes, scale, out)`: out[i] = table[codes[i]] * scale for all of out; not `scaled`, without the scale.
 
     table   float32 array with as many entries as the level permutes, at least `entries` of them in use
     codes   uint8 or int32 array, each below `entries`
     """
     level = isa.LEVELS[level_name]
+    permutes = level in isa.available()  # text for this level may be compiled for a lesser processor, to compare
     lanes = level.vector_bytes // 4
     count = -(-entries // lanes)
 
@@ -68,20 +69,23 @@ def picker(level_name: str, entries: int) -> Any:
             def widened(x: Any, kind: Any) -> Any:
                 return b.zext(x, kind) if code.width < 32 else x
 
-            scales = e.splat(factor, lanes)
-            parts = [b.fmul(loaded(values.data, e.i64(lanes * k), floats, 4), scales) for k in range(count)]
-            turns = b.udiv(n, e.i64(lanes))
-            with cgutils.for_range(b, turns, intp=I64) as loop:
-                at = b.mul(loop.index, e.i64(lanes))
-                taken = widened(loaded(indices.data, at, vector(code, lanes), 1), vector(I32, lanes))
-                stored = b.store(_looked_up(e, parts, taken), b.bitcast(b.gep(target.data, [at]), floats.as_pointer()))
-                stored.align = 4
+            parts = [loaded(values.data, e.i64(lanes * k), floats, 4) for k in range(count)]
+            if scaled:
+                parts = [b.fmul(part, e.splat(factor, lanes)) for part in parts]
+            turns = b.udiv(n, e.i64(lanes)) if permutes else e.i64(0)
+            if permutes:
+                with cgutils.for_range(b, turns, intp=I64) as loop:
+                    at = b.mul(loop.index, e.i64(lanes))
+                    taken = widened(loaded(indices.data, at, vector(code, lanes), 1), vector(I32, lanes))
+                    place = b.bitcast(b.gep(target.data, [at]), floats.as_pointer())
+                    b.store(_looked_up(e, parts, taken), place).align = 4
             whole = b.mul(turns, e.i64(lanes))
             with cgutils.for_range(b, b.sub(n, whole), intp=I64) as loop:
                 at = b.add(whole, loop.index)
                 index = b.zext(b.load(b.gep(indices.data, [at])), I64)
                 index = b.and_(index, e.i64(count * lanes - 1))
-                b.store(b.fmul(b.load(b.gep(values.data, [index])), factor), b.gep(target.data, [at]))
+                value = b.load(b.gep(values.data, [index]))
+                b.store(b.fmul(value, factor) if scaled else value, b.gep(target.data, [at]))
             return context.get_dummy_value()
 
         return types.void(table, codes, types.float32, out), codegen

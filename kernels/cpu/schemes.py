@@ -13,9 +13,13 @@ from ..factory import Whole, WithParams, register
 from ..forge import Native
 from ..reference.scheme_steps import decode_step, encode_step, fit_step, quantize_step
 from ..schemes.definition import WHOLE, Definition
+from ..schemes.probe import probe
 from ..schemes.steps import TABLE_SIZE, SchemeDecode, SchemeEncode, SchemeFit, SchemeQuantize
 from ..schemes.storage import FLOATS, Stored
+from . import isa as levels
+from .eager import eager
 from .map import compiled
+from .permute import most_entries
 from .reductions import lanes
 
 _HEADER = """\
@@ -39,6 +43,11 @@ def fetch(row, start, count):
 
 
 """
+_PICK = f"""
+from {__package__}.local_arrays import local_f32
+from {__package__}.permute import picker
+pick = picker({{level!r}}, {{entries}}, scaled=False)
+"""
 TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
@@ -52,7 +61,7 @@ def _module(scheme: Definition, captured: dict[str, Captured], pack: str = "") -
     if pack:
         parts.append(f"from {__package__}.bitstream import {pack}\n{pack[:-2]} = {pack}({scheme.bits})\n")
     for name, one in captured.items():
-        text = one.emit(name)
+        text = eager(one.emit(name))
         parts.append(lanes(text) if name == "fit" else text)
     names = "".join(f", {name}" for name in sorted(sequences))
     return _HEADER.format(package=__package__, sequences=names, parts="\n".join(parts))
@@ -178,7 +187,20 @@ for i in range(x.size):
     return f"@inlined\ndef encode_part(x, codes, start{values}):\n{_indented(body, 1)}\n"
 
 
-def _decode_functions(scheme: Definition) -> str:
+def _by_table(scheme: Definition, level: levels.Level) -> bool:
+    """Whether a block's codes are few enough to decode each once, and to take the weights from there in registers.
+
+    That is for functions that are more than a multiplication, and for blocks with more weights than there are codes.
+    """
+    if scheme.decode is None or scheme.vector > 1 or scheme.decode_takes_index or scheme.bits >= 8:
+        return False
+    across = scheme.edges[1]
+    if 1 << scheme.bits > min(most_entries(level), across if across != WHOLE else most_entries(level)):
+        return False
+    return probe(scheme).kind in ("table", "other")
+
+
+def _decode_functions(scheme: Definition, level: levels.Level) -> str:
     """`decode_part(codes, y, start, s0, ..)`: one row of a block."""
     values = "".join(f", s{n}" for n in range(len(scheme.stored)))
     if scheme.decode is None:
@@ -189,6 +211,15 @@ for i in range(codes.size):
     wide[i] = {_signed(scheme, "codes[i]")}
 y[:] = np.float32(0)
 decode({call})
+"""
+    elif _by_table(scheme, level):
+        call = ", ".join([_signed(scheme, "code"), *_arguments(scheme, False, "").split(", ")]).rstrip(", ")
+        entries = 1 << scheme.bits
+        body = f"""\
+table = local_f32({max(entries, level.vector_bytes // 4, 16)})
+for code in range({entries}):
+    table[code] = decode({call})
+pick(table, codes, np.float32(1), y)
 """
     else:
         call = ", ".join(
@@ -306,8 +337,8 @@ def _encoder(scheme: Definition, fits: bool) -> WithParams:
 
 
 @register("scheme_decode", backend="cpu", variant="captured", requires=compiled)
-def build_decode(kernel: SchemeDecode) -> WithParams:
-    scheme = kernel.scheme
+def build_decode(kernel: SchemeDecode, isa: str | None = None) -> WithParams:
+    scheme, level = kernel.scheme, levels.select(isa)
     if scheme.bits == 8:
         made, found, unpack = "", "one = row_at(codes, n)", ""
     elif scheme.bits == 16:
@@ -326,7 +357,8 @@ def build_decode(kernel: SchemeDecode) -> WithParams:
     )
     text = (
         _module(scheme, {"decode": scheme.captured_decode}, unpack)
-        + _decode_functions(scheme)
+        + (_PICK.format(level=level.name, entries=1 << scheme.bits) if _by_table(scheme, level) else "")
+        + _decode_functions(scheme, level)
         + f"\n{TILE}\ndef tile(n0, n1, codes, {_parameters(scheme)}y, across, down):\n"
         + _indented(body, 1)
     )

@@ -75,3 +75,33 @@ def test_what_cannot_be_swapped_is_named(torch):
     assert type(tw.torch.quantize_(torch.nn.Linear(32, 4), "int4_g32")).__name__ == "QuantizedLinear"
     with pytest.raises(AttributeError, match=r"has no 'nothing'; it has FakeQuantizedLinear"):
         tw.torch.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("scheme", ["int4_g32", "nf4_double", "q4_0"])
+def test_packed_linears_are_saved_loaded_copied_and_pickled(torch, scheme):
+    import copy
+    import io
+    import pickle
+
+    model, other = network(torch), network(torch)
+    with torch.no_grad():
+        other[0].weight.mul_(-2.0)
+    for one in (model, other):
+        tw.torch.quantize_(one, scheme, which=lambda name, module: name == "0")
+    x = torch.randn(5, 32)
+    with torch.no_grad():
+        wanted = model(x)
+        assert not torch.equal(other(x), wanted)
+        for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            assert torch.equal(copied(x), wanted)
+            copied[0].packed_codes.zero_()
+            assert not torch.equal(copied(x), wanted)
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        other.load_state_dict(torch.load(file, weights_only=True))
+        assert torch.equal(other(x), wanted)
+        assert torch.equal(model.half().float()[0](x), copy.deepcopy(model)[0](x))
+    third = tw.torch.quantize_(network(torch), "int8_channel", which=lambda name, module: name == "0")
+    with pytest.raises((ArgumentError, RuntimeError), match=r"int8_channel|packed"):
+        third.load_state_dict(model.state_dict())
