@@ -225,17 +225,19 @@ def show(result: Mapping[str, Any]) -> None:
 def draw(result: Mapping[str, Any], path: str) -> None:
     """Loss against bits for each task, in one file; fitted rows are drawn apart."""
     from .pictures.figures import COLOURS, FORMATS, _figure
+    from .pictures.schemes import labels
 
     if Path(path).suffix not in FORMATS:
         raise ArgumentError(f"picture {path!r}: a name that ends in {', '.join(FORMATS)} is needed")
     figure = _figure(8.0, 4.6 * len(result))
     for n, (task, rows) in enumerate(result.items()):
         axes = figure.add_subplot(len(result), 1, n + 1)
+        points: list[tuple[float, float, str]] = []
         for r in rows[1:]:
             y = r["right"] if task == "digits" else 1 - r["correlation"]
             special = "+" in r["scheme"] or "," in r["scheme"]
             axes.plot(r["bits"], y, "^" if special else "o", color=COLOURS[1 if special else 0], markersize=5)
-            axes.annotate(r["scheme"], (r["bits"], y), xytext=(4, 2), textcoords="offset points", fontsize=6.5)
+            points.append((r["bits"], y, r["scheme"]))
         if task == "digits":
             axes.axhline(rows[0]["right"], color="#888888", linewidth=1, linestyle=":")
         else:
@@ -243,4 +245,5 @@ def draw(result: Mapping[str, Any], path: str) -> None:
         label = "right answers" if task == "digits" else "1 - correlation of similarities with float's"
         axes.margins(x=0.12)
         axes.set(xlabel="bits a weight, everything counted", ylabel=label, title=task)
+        labels(axes, points, 6.5)
     figure.savefig(path, dpi=150)

@@ -14,7 +14,7 @@ def bench_formats(
     check: Annotated[bool, typer.Option("--check", help="Compare bytes with the package gguf, time nothing.")] = False,
     products: Annotated[bool, typer.Option(help="Also time products with K-quants against int4.")] = True,
     rates: Annotated[bool, typer.Option(help="Time encode and decode.")] = True,
-    threads: Annotated[int, typer.Option(min=1)] = 1,
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1,2",
     rounds: Annotated[int, typer.Option(min=1)] = 7,
     as_json: Json = False,
 ) -> None:
@@ -22,13 +22,13 @@ def bench_formats(
     from . import format_bars
     from .cli import print_json
 
-    chosen = names or ()
+    chosen, counts = names or (), tuple(map(int, threads.split(",")))
     if check:
         result = {"check": format_bars.check(chosen)}
     else:
         result = {
-            "rates": format_bars.rates(chosen, threads, rounds) if rates else [],
-            "products": format_bars.products(threads=threads) if products else [],
+            "rates": [row for n in counts for row in format_bars.rates(chosen, n, rounds)] if rates else [],
+            "products": [row for n in counts for row in format_bars.products(threads=n)] if products else [],
         }
     print_json(result) if as_json else format_bars.show(result)
     if check and any(row["decoded"] or row.get("encoded") for row in result["check"]):

@@ -68,19 +68,51 @@ def sqnr_against_bits(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     rows = [r for r in rows if r["sqnr_db"] is not None]
     for n, row in enumerate(rows):
         axes.plot(row["bits_per_weight"], row["sqnr_db"], "o", color=COLOURS[n % len(COLOURS)])
-        axes.annotate(
-            row["scheme"],
-            (row["bits_per_weight"], row["sqnr_db"]),
-            xytext=(4, 3),
-            textcoords="offset points",
-            fontsize=8,
-        )
     if rows:
         bits = np.array([min(r["bits_per_weight"] for r in rows), max(r["bits_per_weight"] for r in rows)])
         middle = float(np.mean([r["sqnr_db"] - 6.02 * r["bits_per_weight"] for r in rows]))
         axes.plot(bits, 6.02 * bits + middle, color="#bbbbbb", linewidth=1, zorder=0)
     axes.margins(x=0.15)
     axes.set(xlabel="bits a weight, everything counted", ylabel="SQNR of the weights, dB", title="SQNR against bits")
+    labels(axes, [(r["bits_per_weight"], r["sqnr_db"], r["scheme"]) for r in rows])
+
+
+def labels(axes: Any, points: Sequence[tuple[float, float, str]], size: float = 8) -> None:
+    """Write a name beside each point, inside the axes and over no other name or point; a line leads to a far one."""
+    axes.autoscale_view()
+    line, letter = 1.25 * size, 0.62 * size  # points
+    scale = 72 / axes.figure.dpi
+    places = [axes.transData.transform((x, y)) * scale for x, y, _ in points]
+    frame = axes.get_window_extent()
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in places]
+    for (x, y, name), (px, py) in sorted(zip(points, places, strict=True), key=lambda p: -p[1][1]):
+        width = letter * len(name)
+        chosen = None
+        for step in sorted(range(-30, 31), key=lambda n: (abs(n), n)):
+            for right in (True, False):
+                dx, dy = 5.0 if right else -5.0, 2 + step * line / 2
+                left = px + dx if right else px + dx - width
+                box = (left, py + dy - 1, left + width, py + dy + line - 1)
+                inside = frame.x0 * scale < box[0] and box[2] < frame.x1 * scale
+                inside = inside and frame.y0 * scale < box[1] and box[3] < frame.y1 * scale
+                if chosen is None and inside and not any(_overlap(box, other) for other in taken):
+                    chosen = (dx, dy, right, step, box)
+        dx, dy, right, step, box = chosen or (5.0, 2.0, True, 0, (px, py, px, py))
+        taken.append(box)
+        arrow = {"arrowstyle": "-", "color": "#bbbbbb", "linewidth": 0.6} if abs(step) > 1 else None
+        axes.annotate(
+            name,
+            (x, y),
+            xytext=(dx, dy),
+            textcoords="offset points",
+            fontsize=size,
+            ha="left" if right else "right",
+            arrowprops=arrow,
+        )
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def layer_errors(axes: Any, layers: Mapping[str, Mapping[str, float]]) -> None:

@@ -323,3 +323,25 @@ def test_codes_of_infinity_are_no_integers():
     q = tw.schemes.get("fp8_e4m3_channel").quantize(np.ones((4, 8), np.float32))
     with pytest.raises(Unsupported, match="may stand for infinity or NaN"):
         q.matmul(np.ones((1, 8), np.float32), compute="int8")
+
+
+def test_explain_tells_whether_products_read_codes_or_decoded_weights():
+    by_place = tw.Scheme(
+        "by_place", 4, 32, {}, encode=lambda x, index: x + index % 2, decode=lambda q, index: q - index % 2
+    )
+    assert "decoded when a plan is made" in by_place.explain()
+    bent = tw.Scheme("bent", 4, 32, {"s": "f32"}, lambda x: 1.0, lambda x, s: x * s, lambda q, s: q * s + s * s)
+    assert "decoded while the weights are packed" in bent.explain()
+
+
+def test_powers_may_have_exponents_that_are_parameters():
+    def decode(q, top):
+        return 2.0 ** (top - q)
+
+    def fit(x):
+        return (3.0,)
+
+    powers = tw.Scheme("powers", 4, 32, {"top": "s8"}, fit, lambda x, top: top - x, decode)
+    kept = powers.fake_quantize(np.arange(4, dtype=np.float32)[None])
+    np.testing.assert_array_equal(kept, np.float32([[1, 2, 4, 8]]))
+    assert powers.check(np.arange(32, dtype=np.float32)[None], levels=())
