@@ -85,19 +85,29 @@ def explain(
     lowered: Annotated[
         bool, typer.Option("--lowered", help="With --mermaid or --svg: the graph that runs, after fusion.")
     ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Show the CUDA graph instead: cuda:0 and so on, or interpreter, without a GPU."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a pipeline: what comes in, its steps in order, its edges, and what runs each step."""
+    from .. import CudaExecutor
     from . import targets
 
     pipe = targets.load(target)
+    runs = None if device is None else CudaExecutor(device)
     if mermaid or svg:
         graph: Any = targets.lowered(pipe) if lowered else pipe
+        if runs is not None:
+            graph = targets.planned(pipe, runs, sizes or (), always=True)
         print(graph.mermaid() if mermaid else graph.svg())
     elif as_json:
         print_json(targets.describe(pipe))
     else:
-        print(targets.explain(pipe, executor, sizes or ()))
+        print(targets.explain(pipe, runs or targets.find_executor(executor)(), sizes or ()))
 
 
 @app.command()

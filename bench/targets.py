@@ -182,16 +182,20 @@ def find_executor(name: str) -> Callable[[], Any]:
     return registry.find(name)
 
 
-def explain(pipe: tw.Pipeline, executor: str, sizes: Sequence[str]) -> str:
-    """Return the graph, its edges, and the executor's plan; with sizes, also what it does at them."""
-    make_executor = find_executor(executor)
+def planned(pipe: tw.Pipeline, executor: Any, sizes: Sequence[str], always: bool = False) -> Any:
+    """Return the plan of an executor; with sizes (NAME=N), one that is ready for them. always: without, say what lacks."""
     shapes = None
-    if sizes:
+    if sizes or always:
         env = learn_sizes(pipe, {}, pairs(sizes, "--size"))
         data = {name: value for name, value in doors.wanted(pipe).items() if value.dtype is not None}
         shapes = {name: evaluate_shape(value.shape, env, name) for name, value in data.items()}
+    return executor.compile(pipe, shapes)
+
+
+def explain(pipe: tw.Pipeline, executor: Any, sizes: Sequence[str]) -> str:
+    """Return the graph, its edges, and the executor's plan; with sizes, also what it does at them."""
     edges = [f"  edge      {edge}" for edge in pipe.edges]
-    return "\n".join([repr(pipe), *edges, "", make_executor().compile(pipe, shapes).explain()])
+    return "\n".join([repr(pipe), *edges, "", planned(pipe, executor, sizes).explain()])
 
 
 def describe(pipe: tw.Pipeline) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def svg(graph: Graph, title: str) -> str:
     for node in graph:
         level.append(max((level[n] + 1 for n in node.after), default=0))
         colour = HOST if node.on_host else ONCE if node.once else KERNEL
-        boxes[str(node.number)] = (level[-1], node.name, how(node), colour)
+        boxes[str(node.number)] = (level[-1], node.name, size_of(node), colour)
     return draw(title, boxes, [(str(before), str(node.number)) for node in graph for before in node.after])
 
 
@@ -34,5 +34,11 @@ def how(node: Node) -> str:
     """Kernel, grid and block of a node, or why the host runs it."""
     if node.launch is None:
         return f"on the host, {node.reason}"
-    grid = " x ".join(str(size) for size in node.launch.grid)
-    return f"{node.launch.name}{' once,' if node.once else ''} grid {grid}, {node.launch.threads} threads"
+    return f"{node.launch.name}{' once,' if node.once else ''} {size_of(node)}"
+
+
+def size_of(node: Node) -> str:
+    """Grid and block of a node."""
+    if node.launch is None:
+        return "on the host"
+    return f"grid {' x '.join(str(size) for size in node.launch.grid)}, {node.launch.threads} threads"

@@ -3,12 +3,14 @@
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import tilework as tw
 from tilework.bench import demo
+from tilework.executors.cuda import drawing
 from tilework.executors.cuda.graph import Place, orders
 from tilework.primitives.errors import ArgumentError, QuantizationError, Unsupported
 from tilework.primitives.kernel import ArgSpec
@@ -98,6 +100,44 @@ def test_explain_shows_nodes_grids_arguments_and_dependencies():
     text = plan.explain()
     for part in ("at M = 37", "gemm_mma", "once", "grid 1 x 1 x 1, block 128, after 0, 1", "packed"):
         assert part in text
+
+
+def test_the_graph_is_drawn_with_what_waits_for_what():
+    pipe = branching()
+    x = pipe.add(PlusOne(), x=tw.ops.quantize(pipe.values["x"], scale=np.float32(0.1), zero_point=0, dtype="u8"))
+    pipe.output("p", x)
+    plan = tw.CudaExecutor("interpreter").compile(pipe, {"x": (37, 64), "s": ()})
+    graph = plan.graph({"x": (37, 64), "s": ()})
+    lines = plan.mermaid().splitlines()
+    assert lines[0] == "flowchart TD"
+    for node in graph:
+        (line,) = [
+            text
+            for text in lines
+            if text.startswith((f"  n{node.number}[", f"  n{node.number}(", f"  n{node.number}{{"))
+        ]
+        assert node.name in line
+        assert ("{{" in line) == node.on_host
+        assert ("once" in line) == node.once
+        assert [f"  n{n} --> n{node.number}" in lines for n in node.after] == [True] * len(node.after)
+    assert sum("-->" in line for line in lines) == sum(len(node.after) for node in graph)
+    picture = ElementTree.fromstring(plan.svg())
+    name = "{http://www.w3.org/2000/svg}"
+    assert len(picture.findall(f"{name}rect")) == len(graph.nodes)
+    assert len(picture.findall(f"{name}path")) == sum(len(node.after) for node in graph)
+    fills = [box.get("fill") for box in picture.findall(f"{name}rect")]
+    assert fills.count(drawing.HOST) == 1
+    assert fills.count(drawing.ONCE) == 2
+
+
+def test_a_graph_is_drawn_at_sizes():
+    plan = tw.CudaExecutor("interpreter").compile(branching())
+    with pytest.raises(ArgumentError, match="M are known only at run time"):
+        plan.mermaid()
+    assert plan.mermaid({"x": (3, 64), "s": ()}) == plan.mermaid()
+    pipe = tw.Pipeline()
+    pipe.output("y", tw.ops.neg(pipe.input("x", "f32", (8,))))
+    assert "grid 1 x 1 x 1" in tw.CudaExecutor("interpreter").compile(pipe).svg()
 
 
 @dataclass(frozen=True)

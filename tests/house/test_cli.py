@@ -121,6 +121,15 @@ def test_explain_shows_steps_and_edges(script):
     assert invoke("explain", f"{script}:made", "--mermaid").stdout.startswith("flowchart")
 
 
+def test_explain_draws_the_cuda_graph_without_a_gpu(script):
+    asked = ("explain", f"{script}:made", "--device", "interpreter")
+    assert "grid 1 x 1 x 1" in invoke(*asked, "--size", "M=5").output
+    assert "gemm_skinny grid 1 x 1 x 1" in invoke(*asked, "--size", "M=5", "--mermaid").output
+    assert invoke(*asked, "--size", "M=5", "--svg").output.startswith("<svg")
+    missing = invoke(*asked, "--mermaid")
+    assert "give --size M=..." in str(missing.exception)
+
+
 def test_explain_says_the_same_of_a_saved_pipeline(script, saved):
     facts = json.loads(invoke("explain", saved, "--json").stdout)
     assert facts == json.loads(invoke("explain", f"{script}:make", "--json").stdout)
