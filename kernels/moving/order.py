@@ -120,11 +120,12 @@ class OneHot:
         return "one_hot"
 
     def signature(self) -> tuple[ArgSpec, ...]:
-        shape = letters(self.rank)
+        shape, axes = letters(self.rank), tuple(AXES[: self.rank + 1])
+        wide: tuple[Extent, ...] = (*shape[: self.axis], self.depth, *shape[self.axis :])
         return (
-            ArgSpec("indices", self.index, shape=shape),
+            ArgSpec("indices", self.index, shape=shape, follows=(*axes[: self.axis], *axes[self.axis + 1 :])),
             ArgSpec("values", self.dtype, shape=(2,), doc="off and on"),
-            ArgSpec("y", self.dtype, "write", shape=(*shape[: self.axis], self.depth, *shape[self.axis :])),
+            ArgSpec("y", self.dtype, "write", shape=wide, follows=axes),
         )
 
     def index_space(self) -> IndexSpace:

@@ -81,8 +81,13 @@ class Resize:
 
     def signature(self) -> tuple[ArgSpec, ...]:
         return (
-            ArgSpec("x", self.dtype, shape=letters(self.rank)),
-            ArgSpec("y", self.dtype, "write", shape=self._sizes()),
+            ArgSpec(
+                "x",
+                self.dtype,
+                shape=letters(self.rank),
+                follows=tuple(None if d == self.axis else AXES[d] for d in range(self.rank)),
+            ),
+            ArgSpec("y", self.dtype, "write", shape=self._sizes(), follows=tuple(AXES[: self.rank])),
         )
 
     def index_space(self) -> IndexSpace:
