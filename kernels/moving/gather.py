@@ -43,10 +43,12 @@ class Gather:
         return (*x[: self.axis], *i, *x[self.axis + 1 :])
 
     def signature(self) -> tuple[ArgSpec, ...]:
+        sizes = self._sizes()
+        axes, end = tuple(AXES[: len(sizes)]), self.axis + self.index_rank
         return (
-            ArgSpec("x", self.dtype, shape=letters(self.rank)),
-            ArgSpec("indices", self.index, shape=letters(self.index_rank, "J")),
-            ArgSpec("y", self.dtype, "write", shape=self._sizes()),
+            ArgSpec("x", self.dtype, shape=letters(self.rank), follows=(*axes[: self.axis], None, *axes[end:])),
+            ArgSpec("indices", self.index, shape=letters(self.index_rank, "J"), follows=axes[self.axis : end]),
+            ArgSpec("y", self.dtype, "write", shape=sizes, follows=axes),
         )
 
     def index_space(self) -> IndexSpace:
@@ -79,8 +81,8 @@ class GatherElements:
     def signature(self) -> tuple[ArgSpec, ...]:
         return (
             ArgSpec("x", self.dtype, shape=letters(self.rank)),
-            ArgSpec("indices", self.index, shape=letters(self.rank, "J")),
-            ArgSpec("y", self.dtype, "write", shape=letters(self.rank, "J")),
+            ArgSpec("indices", self.index, shape=letters(self.rank, "J"), follows=tuple(AXES[: self.rank])),
+            ArgSpec("y", self.dtype, "write", shape=letters(self.rank, "J"), follows=tuple(AXES[: self.rank])),
         )
 
     def index_space(self) -> IndexSpace:
@@ -139,10 +141,17 @@ class GatherND:
         return (*shared, *letters(self.index_rank, "J")[self.batch : -1], self.depth)
 
     def signature(self) -> tuple[ArgSpec, ...]:
+        sizes, lead = self._sizes(), self.index_rank - 1
+        axes, inner = tuple(AXES[: len(sizes)]), self.rank - self.batch - self.depth
         return (
-            ArgSpec("x", self.dtype, shape=letters(self.rank)),
-            ArgSpec("indices", self.index, shape=self._index_shape()),
-            ArgSpec("y", self.dtype, "write", shape=self._sizes()),
+            ArgSpec(
+                "x",
+                self.dtype,
+                shape=letters(self.rank),
+                follows=(*axes[: self.batch], *(None,) * self.depth, *axes[lead : lead + inner]),
+            ),
+            ArgSpec("indices", self.index, shape=self._index_shape(), follows=(*axes[:lead], None)),
+            ArgSpec("y", self.dtype, "write", shape=sizes, follows=axes),
         )
 
     def index_space(self) -> IndexSpace:

@@ -20,6 +20,10 @@ def _outer(rank: int, axis: int) -> IndexSpace:
     return IndexSpace(tuple(Axis(AXES[d], f"I{d}") for d in range(rank) if d != axis))
 
 
+def _follows(rank: int, axis: int) -> tuple[str | None, ...]:
+    return tuple(None if d == axis else AXES[d] for d in range(rank))
+
+
 @stored_as("cumsum")
 @dataclass(frozen=True)
 class CumSum:
@@ -44,8 +48,11 @@ class CumSum:
         return "cumsum"
 
     def signature(self) -> tuple[ArgSpec, ...]:
-        shape = letters(self.rank)
-        return (ArgSpec("x", self.dtype, shape=shape), ArgSpec("y", self.dtype, "write", shape=shape))
+        shape, follows = letters(self.rank), _follows(self.rank, self.axis)
+        return (
+            ArgSpec("x", self.dtype, shape=shape, follows=follows),
+            ArgSpec("y", self.dtype, "write", shape=shape, follows=follows),
+        )
 
     def index_space(self) -> IndexSpace:
         return _outer(self.rank, self.axis)
@@ -81,12 +88,12 @@ class TopK:
         return "topk"
 
     def signature(self) -> tuple[ArgSpec, ...]:
-        shape = letters(self.rank)
+        shape, follows = letters(self.rank), _follows(self.rank, self.axis)
         out = tuple(self.k if d == self.axis else s for d, s in enumerate(shape))
         return (
-            ArgSpec("x", self.dtype, shape=shape),
-            ArgSpec("values", self.dtype, "write", shape=out),
-            ArgSpec("indices", "s64", "write", shape=out),
+            ArgSpec("x", self.dtype, shape=shape, follows=follows),
+            ArgSpec("values", self.dtype, "write", shape=out, follows=follows),
+            ArgSpec("indices", "s64", "write", shape=out, follows=follows),
         )
 
     def index_space(self) -> IndexSpace:
@@ -157,8 +164,11 @@ class Trilu:
         return "trilu"
 
     def signature(self) -> tuple[ArgSpec, ...]:
-        shape = letters(self.rank)
-        return (ArgSpec("x", self.dtype, shape=shape), ArgSpec("y", self.dtype, "write", shape=shape))
+        shape, follows = letters(self.rank), tuple(AXES[: self.rank])
+        return (
+            ArgSpec("x", self.dtype, shape=shape, follows=follows),
+            ArgSpec("y", self.dtype, "write", shape=shape, follows=follows),
+        )
 
     def index_space(self) -> IndexSpace:
         return IndexSpace(tuple(Axis(AXES[d], f"I{d}") for d in range(self.rank)))

@@ -8,6 +8,9 @@ import pytest
 
 import tilework as tw
 from tilework.kernels import ops
+from tilework.kernels.moving.gather import Gather, GatherElements, GatherND
+from tilework.kernels.moving.order import CumSum, OneHot, TopK, Trilu
+from tilework.kernels.moving.resize import Resize
 from tilework.primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch, SizeError, Unsupported
 
 RNG = np.random.default_rng(7)
@@ -229,3 +232,17 @@ def test_packed_types_are_refused():
 def test_space_to_depth_undoes_depth_to_space():
     for mode in ("DCR", "CRD"):
         same(tw.eager.space_to_depth(tw.eager.depth_to_space(IMAGE, 2, mode), 2, mode), IMAGE)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Resize("u8", 4, 2), OneHot("f32", 2, 1, 5), Gather("f32", 3, 1, 2), GatherElements("f32", 3, 1),
+        GatherND("f32", 4, 3, 2, 1), CumSum("f32", 3, 1), TopK("f32", 3, 1, 2), Trilu("f32", 3),
+    ],
+    ids=lambda kernel: kernel.name,
+)  # fmt: skip
+def test_results_follow_every_axis_that_may_be_cut_between_threads(kernel):
+    split = {axis.name for axis in kernel.index_space().axes if axis.split}
+    for spec in kernel.signature():
+        assert not spec.writes or split <= set(spec.follows), spec
