@@ -47,6 +47,7 @@ _MODULES = {
     "llm": "frontends.llm",
     "onnx": "frontends.onnx",
     "ops": "kernels.ops",
+    "safetensors": "frontends.safetensors",
     "schemes": "executors.schemes",
     "torch": "frontends.torch",
 }
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from .frontends import gguf as gguf
     from .frontends import llm as llm
     from .frontends import onnx as onnx
+    from .frontends import safetensors as safetensors
     from .frontends import torch as torch
     from .kernels import factory as factory
     from .kernels import ops as ops
