@@ -501,6 +501,28 @@ def peers_executor(
     executor.measure(parts or [], blocks, *(tuple(map(int, numbers)) for numbers in counts))
 
 
+@peers_app.command("llm")
+def peers_llm(
+    classes: Annotated[str, typer.Option("--class", metavar="NAME,..", help="Sizes of a model: 1b, 8b.")] = "1b,8b",
+    formats: Annotated[
+        str, typer.Option("--format", metavar="TYPE,..", help="GGUF types of the weights.")
+    ] = "Q4_0,Q8_0,Q4_K,MXFP4",
+    tokens: Annotated[str, typer.Option(metavar="N,..", help="1: decode; more: prefill.")] = "1,256",
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """A layer of a language model, random weights: decode against memory's bandwidth, prefill against the peak, and both
+    against ggml (pip install ggml-python), whose results are compared first."""
+    from .peers import llm
+
+    options = llm.Options(
+        tuple(classes.split(",")), tuple(formats.upper().split(",")), _counts(threads), _counts(tokens), blocks
+    )
+    result = llm.measure(options)
+    print_json(result) if as_json else llm.show(result)
+
+
 @peers_app.command("models")
 def peers_models(
     targets: Annotated[

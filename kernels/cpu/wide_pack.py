@@ -22,7 +22,7 @@ BLOCK = 16  # columns and steps that are transposed at once
 
 
 @intrinsic
-def _transpose(typingctx: Any, target: Any, pitch: Any, source: Any, stride: Any) -> Any:
+def transpose_words(typingctx: Any, target: Any, pitch: Any, source: Any, stride: Any) -> Any:
     """4-byte words, 16 of each of 16 columns that lie `stride` apart, to 16 rows of 16 columns that lie `pitch` apart.
 
     Four rounds of interleaving in registers, as in rows.py.
@@ -122,7 +122,7 @@ def pack_entry(dot: str, dtype: str) -> Callable[..., Any]:
                     steps_done, columns_done = depth // group // BLOCK * BLOCK, have // BLOCK * BLOCK
                 for s in range(0, steps_done, BLOCK):
                     for c in range(0, columns_done, BLOCK):
-                        _transpose(panel + s * pitch + 4 * c, pitch, at + c * stride_n + 4 * s, stride_n)
+                        transpose_words(panel + s * pitch + 4 * c, pitch, at + c * stride_n + 4 * s, stride_n)
                 deep(panel, pitch, at, stride_k, stride_n, steps_done * group, depth, 0, columns_done)
                 deep(panel, pitch, at, stride_k, stride_n, 0, depth, columns_done, have)
             else:

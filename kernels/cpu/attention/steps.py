@@ -6,12 +6,16 @@ are used as they lie where their rows are whole vectors. kernels/reference/atten
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...attention import KEYS, LANES, ROWS, Attention
 from ...factory import Whole, register
 from ...forge import Native
 from ...reference.attention import attention_step
 from ..map import compiled
 from ..scalar import scalar
+from ..simd import get_f32, put_f32
+from ..wide_pack import transpose_words
 from .product import MR, product_1, product_4
 
 
@@ -28,10 +32,35 @@ def multiply(rows, depth, width, c, ldc, a, lda, b, ldb, from_c):
             n += LANES
 
 
+@scalar
+def pack_keys(target, start, count, depth, step, item):
+    """KEYS keys side by side for each depth, of which `count` are there: target[d, n] = source[n, d], then zeros."""
+    rows, whole = (count // LANES * LANES, depth // LANES * LANES) if item == 4 else (0, 0)
+    for n in range(0, rows, LANES):
+        for d in range(0, whole, LANES):
+            transpose_words(target + 4 * (d * KEYS + n), 4 * KEYS, start + n * step + 4 * d, step)
+    for n in range(count):
+        for d in range(whole if n < rows else 0, depth):
+            put_f32(target + 4 * n, d * KEYS, get_f32(start + n * step + d * item, 0))
+    for n in range(count, KEYS):
+        for d in range(depth):
+            put_f32(target + 4 * n, d * KEYS, np.float32(0))
+
+
+@scalar
+def pack_values(target, start, count, width, columns, step, item):
+    """`count` rows of values, filled up with zeros to whole vectors."""
+    for n in range(count):
+        for d in range(width):
+            put_f32(target + 4 * n * columns, d, get_f32(start + n * step + d * item, 0))
+        for d in range(width, columns):
+            put_f32(target + 4 * n * columns, d, np.float32(0))
+
+
 _TEXT = """\
 import numpy as np
 from numba import njit
-from tilework.kernels.cpu.attention.steps import multiply
+from tilework.kernels.cpu.attention.steps import multiply, pack_keys, pack_values
 from tilework.kernels.cpu.elements import start_of
 from tilework.kernels.cpu.reduce.bodies import *
 from tilework.kernels.cpu.reduce.passes import one_pass
@@ -60,27 +89,19 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, {more}scale, y, scratch):
     l_at = m_at + 4 * {ROWS}
     whole_v = width == columns and v.strides[3] == 4
     for b in range(b0, b1):
+        packed = -1  # the head whose keys and values are packed: neighbouring heads of q share it
         for h in range(h0, h1):
             g = h // {groups}
             length = min(keys, max(0, {length}))
             last = {last}
-            for j in range(0, last, {KEYS}):
-                count = min({KEYS}, keys - j)
-                start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
-                target = packed_k + 4 * j * depth
-                for n in range(count):
-                    for d in range(depth):
-                        put_f32(target + 4 * n, d * {KEYS}, get_f32(start + n * k.strides[2] + d * k.strides[3], 0))
-                for n in range(count, {KEYS}):
-                    for d in range(depth):
-                        put_f32(target + 4 * n, d * {KEYS}, np.float32(0))
-            if not whole_v:
-                start = start_of(v) + b * v.strides[0] + g * v.strides[1]
-                for n in range(min(last, keys)):
-                    for d in range(width):
-                        put_f32(packed_v + 4 * n * columns, d, get_f32(start + n * v.strides[2] + d * v.strides[3], 0))
-                    for d in range(width, columns):
-                        put_f32(packed_v + 4 * n * columns, d, np.float32(0))
+            if g != packed:
+                packed = g
+                for j in range(0, last, {KEYS}):
+                    start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
+                    pack_keys(packed_k + 4 * j * depth, start, min({KEYS}, keys - j), depth, k.strides[2], k.strides[3])
+                if not whole_v:
+                    start = start_of(v) + b * v.strides[0] + g * v.strides[1]
+                    pack_values(packed_v, start, min(last, keys), width, columns, v.strides[2], v.strides[3])
             v_at = start_of(v) + b * v.strides[0] + g * v.strides[1] if whole_v else packed_v
             v_step = v.strides[2] if whole_v else 4 * columns
             for i in range(m0, m1, {ROWS}):
