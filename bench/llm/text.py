@@ -9,6 +9,7 @@ from typing import Any
 
 from tilework.frontends.llm.patterns import pattern
 from tilework.frontends.llm.tokenizer import BYTES
+from tilework.primitives.errors import ArgumentError
 
 HELD_OUT = 20  # each 20th paragraph is for judging only
 END = "<|endoftext|>"
@@ -36,6 +37,8 @@ def vocabulary(text: str, size: int) -> dict[str, Any]:
         for word, count in words.items():
             for pair in zip(split[word], split[word][1:], strict=False):
                 pairs[pair] += count
+        if not pairs:
+            raise ArgumentError(f"the text has merges for {len(tokens)} tokens only; {size} were asked for")
         (a, b), _ = max(pairs.items(), key=lambda item: (item[1], item[0]))
         merges.append(f"{a} {b}")
         tokens.append(a + b)
