@@ -6,10 +6,11 @@
    each against the interpreter, which models them. A difference means that the model, and with it every test that ran
    without a GPU, is wrong.
 2. Steps: each kernel in a pipeline on the device, against the reference, byte for byte.
-3. Speed: int8 products against cuBLAS where torch can reach it, quantize and dequantize against a copy, and a long
-   pipeline's replay against a graph of empty kernels.
+3. Speed (bench/gpu/), with the second-level cache warm and emptied: int8 products against cuBLAS and Triton, packed
+   weights, quantize and dequantize against a copy and torch, a long pipeline's replay against a graph of empty kernels.
 
-Stops with status 1 where a byte differs. Takes a few minutes; without a device it says so and checks nothing.
+Stops with status 1 where a byte differs. Every part has its seconds, less than 8 minutes together, and what finds none
+left is named; without a device it says so and checks nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ import tilework as tw
 
 from ..executors.cuda.driver import Driver
 from ..executors.cuda.graph import OWN, Assembly, Buffer, own_buffers
-from ..executors.cuda.timer import EventTimer
 from ..executors.recording import Operand
 from ..kernels.cuda import ptx
 from ..kernels.cuda.interpreter import run as interpret
 from ..kernels.cuda.launch import At, Launch
 from ..kernels.cuda.text import made
 from ..primitives.errors import TileworkError, Unsupported
+from .gpu import report
+from .gpu.cases import BUDGETS, QUICK, Bench, Sizes
+from .gpu.clock import Budget
 
 Array = np.ndarray[Any, Any]
-COPY_BYTES = 1 << 28
+SECONDS = {"instructions": 60.0, "steps": 120.0}
 WARPS = 64
 MODELLED = (
     "dp4a",
@@ -230,96 +233,6 @@ def check_step(device: str, build: Callable[..., Any], arrays: tuple[Array, ...]
     return None
 
 
-# 3. Speed --------------------------------------------------------------------------------------------------------------
-
-
-def graph_s(plan: Any, given: dict[str, Array], repeat: int = 20) -> float:
-    """Seconds of one launch of a plan's graph: the median of `repeat`, between events of the device."""
-    plan.run(given)
-    launch = plan.launches({name: x.shape for name, x in given.items()})
-    timer = EventTimer(plan.device)
-    return float(np.median([timer.time(launch, 1) for _ in range(repeat)]))
-
-
-def copy_rate(driver: Driver) -> float:
-    """Bytes a second of a copy within the device's memory, read and written."""
-    api, call = driver.api, driver.call
-    a, b = (call(api.cuMemAlloc(COPY_BYTES), "take memory") for _ in range(2))
-    start, end = (call(api.cuEventCreate(0), "make an event") for _ in range(2))
-    best = 1e9
-    for _ in range(10):
-        call(api.cuEventRecord(start, driver.stream), "record")
-        call(api.cuMemcpyDtoDAsync(b, a, COPY_BYTES, driver.stream), "copy")
-        call(api.cuEventRecord(end, driver.stream), "record")
-        call(api.cuEventSynchronize(end), "wait")
-        best = min(best, 1e-3 * float(call(api.cuEventElapsedTime(start, end), "read the clock")))
-    for memory in (a, b):
-        call(api.cuMemFree(memory), "give memory back")
-    return 2 * COPY_BYTES / best
-
-
-def speeds(driver: Driver, device: str, quick: bool) -> dict[str, Any]:
-    """{what: figures}."""
-    rng = np.random.default_rng(0)
-    found: dict[str, Any] = {"copy GB/s": copy_rate(driver) / 1e9}
-    sizes = [(1024, 1024, 1024)] if quick else [(8192, 8192, 8192), (4096, 4096, 11008)]
-    for m, k, n in sizes:
-        a = rng.integers(-128, 128, (m, k)).astype(np.int8)
-        pipe = tw.Pipeline()
-        weights = pipe.constant("b", rng.integers(-128, 128, (k, n)).astype(np.int8))
-        pipe.output("y", tw.ops.gemm(pipe.input("a", "s8", (m, k)), weights))
-        time_s = graph_s(tw.CudaExecutor(device).compile(pipe), {"a": a})
-        peer = cublas_s(m, k, n)
-        found[f"int8 gemm {m} x {k} x {n}"] = {
-            "TOPS": 2e-12 * m * k * n / time_s,
-            "share of cuBLAS": peer / time_s if peer else None,
-        }
-    elements = (1 << 14, 1 << 12) if quick else (1 << 15, 1 << 13)
-    x = rng.standard_normal(elements).astype(np.float32)
-    for name, build, array, moved in (
-        ("quantize", lambda v: tw.ops.quantize(v, np.float32(0.01), 128, "u8"), x, 5),
-        (
-            "dequantize",
-            lambda v: tw.ops.dequantize(v, np.float32(0.01), 128),
-            x.view(np.uint8)[:, : elements[1]].copy(),
-            5,
-        ),
-    ):
-        pipe = tw.Pipeline()
-        pipe.output("y", build(pipe.input("x", tw.dtypes.get(array.dtype), array.shape)))
-        rate = moved * array.size / graph_s(tw.CudaExecutor(device).compile(pipe), {"x": array})
-        found[name] = {"GB/s": rate / 1e9, "share of copy": rate / 1e9 / found["copy GB/s"]}
-    pipe = tw.Pipeline()
-    value = pipe.input("x", "f32", (256,))
-    for _ in range(100):
-        value = tw.ops.neg(value)
-    pipe.output("y", value)
-    plan = tw.CudaExecutor(device, fuse=False).compile(pipe)
-    found["replay of 100 small kernels, microseconds"] = 1e6 * graph_s(plan, {"x": np.zeros(256, np.float32)})
-    return found
-
-
-def cublas_s(m: int, k: int, n: int) -> float | None:
-    """Seconds of torch._int_mm, or None where torch has no device."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    if not torch.cuda.is_available():
-        return None
-    a = torch.randint(-128, 128, (m, k), dtype=torch.int8, device="cuda")
-    b = torch.randint(-128, 128, (n, k), dtype=torch.int8, device="cuda").t()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = []
-    for _ in range(20):
-        start.record()
-        torch._int_mm(a, b)
-        end.record()
-        end.synchronize()
-        times.append(1e-3 * start.elapsed_time(end))
-    return float(np.median(times))
-
-
 def main(argv: list[str] | None = None) -> int:
     import argparse
 
@@ -342,24 +255,40 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{time.perf_counter() - start:6.1f} s  {text}", flush=True)
 
     say(repr(driver))
-    for name, instruction in ptx.INSTRUCTIONS.items():
-        if name.startswith(MODELLED) and instruction.since <= 10 * driver.cc[0] + driver.cc[1]:
-            outcome = attempt(partial(check_instruction, driver, instruction))
-            say(f"ptx.{name}: {outcome or 'as modelled'}")
-            if outcome:
-                wrong[f"ptx.{name}"] = outcome
-    for name, (build, arrays) in step_cases().items():
-        outcome = attempt(partial(check_step, device, build, arrays))
-        say(f"{name}: {outcome or 'the same bytes'}")
-        if outcome:
-            wrong[name] = outcome
-    figures = speeds(driver, device, given.quick) if not wrong else {}
-    for name, figure in figures.items():
-        say(f"{name}: {figure}")
+    left_out: list[str] = []
+
+    def tried(seconds: float, checks: Iterator[tuple[str, Callable[[], str | None]]], right: str) -> None:
+        budget = Budget(seconds)
+        for name, check in checks:
+            if budget.has_time_for(name):
+                outcome = attempt(check)
+                say(f"{name}: {outcome or right}")
+                if outcome:
+                    wrong[name] = outcome
+        left_out.extend(budget.left_out)
+
+    known = {
+        f"ptx.{name}": partial(check_instruction, driver, instruction)
+        for name, instruction in ptx.INSTRUCTIONS.items()
+        if name.startswith(MODELLED) and instruction.since <= 10 * driver.cc[0] + driver.cc[1]
+    }
+    tried(SECONDS["instructions"], iter(known.items()), "as modelled")
+    steps = {name: partial(check_step, device, *case) for name, case in step_cases().items()}
+    tried(SECONDS["steps"], iter(steps.items()), "the same bytes")
+    figures: dict[str, Any] = {}
+    if not wrong:
+        figures = Bench(driver, QUICK if given.quick else Sizes(), say, BUDGETS).run()
+        wrong |= {row["case"]: row["wrong"] for row in figures["rows"] if row["wrong"]}
     if given.as_json:
-        print(json.dumps({"device": repr(driver), "wrong": wrong, "speed": figures}))
-    elif wrong:
-        print(f"{len(wrong)} checks failed: {', '.join(wrong)}")
+        print(json.dumps({"device": repr(driver), "wrong": wrong, "left_out": left_out, "speed": figures}))
+    else:
+        for name in left_out:
+            print(f"no time was left for {name}")
+        if figures:
+            report.show(repr(driver), figures)
+        if wrong:
+            print(f"{len(wrong)} checks failed: {', '.join(wrong)}")
+    driver.close()
     return 1 if wrong else 0
 
 
