@@ -8,7 +8,7 @@ import pytest
 
 import tilework as tw
 from tilework.bench import gpu_check
-from tilework.bench.gpu import clock
+from tilework.bench.gpu import clock, peers
 from tilework.bench.gpu.cases import Bench, Sizes
 from tilework.bench.gpu.peers import Peer
 from tilework.executors.cuda.host import Interpreter
@@ -59,7 +59,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(gpu_check, "WARPS", 1)
     monkeypatch.setattr(gpu_check, "MODELLED", ("dp4a_u8s8", "rint"))
     monkeypatch.setattr(gpu_check, "step_cases", lambda: {"argmax": steps["argmax"]})
-    monkeypatch.setattr(clock, "ROUNDS", 2)
+    monkeypatch.setattr(clock, "ROUNDS", 1)
+    monkeypatch.setattr(peers, "torch_on_gpu", lambda: (None, "torch finds no GPU"))
     sizes = Sizes(((64, 64, 16),), (3, 8), (64, 32), (1,), 3, 256, 1, 1)
     monkeypatch.setattr(gpu_check, "QUICK", sizes)
 
@@ -98,9 +99,9 @@ def test_a_peer_that_differs_is_left_out(fake_cuda):
     with tw.CudaExecutor("cuda:0") as executor:
         bench = Bench(executor.runner, Sizes(copied=256), lambda text: None, {})
         tensor = types.SimpleNamespace(cpu=lambda: types.SimpleNamespace(numpy=lambda: np.zeros(3, np.int32)))
-        peers = [Peer(name, lambda: tensor, 1) for name in ("right", "wrong")]
-        assert bench._peers(peers[:1], np.zeros(3, np.int32)).keys() == {"right"}
-        assert bench._peers(peers[1:], np.ones(3, np.int32)) == {}
+        others = [Peer(name, lambda: tensor, 1) for name in ("right", "wrong")]
+        assert bench._peers(others[:1], np.zeros(3, np.int32)).keys() == {"right"}
+        assert bench._peers(others[1:], np.ones(3, np.int32)) == {}
         assert bench.missing == {"wrong": "its result differs"}
 
 
