@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -14,6 +15,7 @@ from ..cast import BYTES, Cast
 from ..factory import register
 from ..forge import Native
 from ..indexing import whole
+from . import isa as levels
 from .nest import Element, nest
 from .quantize import WIDEN
 
@@ -23,7 +25,7 @@ INTEGERS |= {"u64": "uint64", "s64": "int64"}
 
 
 @register("cast", backend="cpu")
-def build(kernel: Cast) -> Native:
+def build(kernel: Cast, isa: str | None = None) -> Native:
     table = (
         kernel.source not in WIDEN and dtypes.get(kernel.source).kind in ("float", "scale") and kernel.source != "f64"
     )
@@ -31,11 +33,11 @@ def build(kernel: Cast) -> Native:
     value = "{values}[{x}]" if table else "{x}"
     if kernel.source in BYTES:
         value = f"low_bits(np.int64({{x}}), {dtypes.get(kernel.source).bits}, {kernel.source[0] == 's'})"
-    home = f"from {__package__}.cast import low_bits, odd, small_float, toward_zero, toward_zero32"
+    home = f"from {__package__}.cast import half, low_bits, odd, power_of_two, small_float, toward_zero, toward_zero32"
     element = Element(
         kernel.rank,
         [("x", whole(kernel.rank))],
-        result=_converted(kernel, value, real, kernel.source == "f64"),
+        result=_converted(kernel, value, real, kernel.source == "f64", levels.converts_f16(levels.select(isa))),
         widen={"x": WIDEN.get(kernel.source, "{}")},
         tables=("values",) if table else (),
         prelude=home,
@@ -43,7 +45,7 @@ def build(kernel: Cast) -> Native:
     return nest(element)
 
 
-def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
+def _converted(kernel: Cast, value: str, real: bool, double: bool, f16: bool) -> str:
     target = dtypes.get(kernel.dtype)
     if kernel.dtype == "bool":
         return f"{value} != 0"
@@ -58,11 +60,20 @@ def _converted(kernel: Cast, value: str, real: bool, double: bool) -> str:
         return f"np.{INTEGERS[kernel.dtype]}({number})"
     if kernel.dtype in ("f32", "f64"):
         return f"np.{'float32' if kernel.dtype == 'f32' else 'float64'}({value})"
-    single = value if real and not double else f"odd(np.float64({value}))"
-    return f"small_float({single}, {', '.join(map(repr, small_format(kernel.dtype, kernel.saturate, kernel.scale_rounding)))})"
+    exact = real and not double
+    if not real:
+        source = dtypes.get(kernel.source)
+        exact = source.kind == "bool" or source.bits <= 16
+    single = f"np.float32({value})" if exact else f"odd(np.float64({value}))"
+    if target.kind == "scale":
+        rounding = {"half_up": 0x00400000, "up": 0x007FFFFF, "down": 0}[kernel.scale_rounding]
+        return f"power_of_two({single}, {rounding}, 254, 255)"
+    if kernel.dtype == "f16" and f16:
+        return f"half({single}, {', '.join(map(repr, small_format('f16', kernel.saturate)[-3:-1]))})"
+    return f"small_float({single}, {', '.join(map(repr, small_format(kernel.dtype, kernel.saturate)))})"
 
 
-def small_format(dtype: str, saturate: bool, scale_rounding: str = "half_up") -> tuple[int, ...]:
+def small_format(dtype: str, saturate: bool) -> tuple[int, ...]:
     """What `small_float` has to know of a format: exponent and fraction bits, bias, codes of its special values."""
     kind = dtypes.get(dtype)
     numpy = kind.numpy
@@ -71,9 +82,6 @@ def small_format(dtype: str, saturate: bool, scale_rounding: str = "half_up") ->
     def of(x: float) -> int:
         return int(np.array(x, np.float32).astype(numpy).view(code))
 
-    if kind.kind == "scale":
-        rounding = {"half_up": 0x00400000, "up": 0x007FFFFF, "down": 0}[scale_rounding]
-        return (8, 0, rounding, 254, 255, 255, 255, 255, 2)
     largest = of(float(kind.max))
     one = of(1.0)
     fraction = _fraction_bits(numpy, code)
@@ -148,46 +156,62 @@ def odd(x):
 
 @_scalar
 def small_float(x, exponent_bits, fraction_bits, bias, largest, over, under, nan, negative_nan, signed_zero):
-    """The code of x in a small format: to the nearest, ties to even.
+    """The code of x in a small format: to the nearest, ties to even. minifloat.py derives the steps.
 
     over, under   codes for what is above the largest finite value, and below its negative
-    signed_zero   1: the format has a negative zero; 0: it has none; 2: its codes are powers of two without sign, and
-                  `bias` is what is added to round to one
+    signed_zero   1: the format has a negative zero; 0: it has none
+    """
+    i = _word(np.float32(x))
+    m = np.uint32(i & np.uint32(0x7FFFFFFF))
+    drop = np.uint32(23 - fraction_bits)
+    # Adding the power of two whose last place is the subnormal step rounds to that step.
+    align = np.uint32(np.uint32(151 - bias - fraction_bits) << np.uint32(23))
+    subnormal = np.uint32(_word(np.float32(_single(m) + _single(align))) - align)
+    least = np.uint32(np.uint32(127 - bias) << np.uint32(23))
+    half = np.uint32(np.uint32(np.uint32(1) << np.uint32(drop - np.uint32(1))) - np.uint32(1))
+    last = np.uint32(np.uint32(m >> drop) & np.uint32(1))
+    normal = np.uint32(np.uint32(np.uint32(np.uint32(m - least) + half) + last) >> drop)
+    code = subnormal if m < np.uint32(least + np.uint32(1 << 23)) else normal
+    negative = np.uint32(i >> np.uint32(31))
+    sign = np.uint32(negative << np.uint32(exponent_bits + fraction_bits))
+    signed = np.uint32(code | sign) if code != np.uint32(0) or signed_zero else code
+    beyond = np.uint32(under) if negative else np.uint32(over)
+    found = beyond if code > np.uint32(largest) or m >= np.uint32(0x7F800000) else signed
+    missing = np.uint32(negative_nan) if negative else np.uint32(nan)
+    return missing if m > np.uint32(0x7F800000) else found
+
+
+@intrinsic
+def _half(typingctx, x):
+    """The bits of the nearest float16, ties to even; a NaN keeps what fits of its own bits."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(builder.fptrunc(args[0], ir.HalfType()), ir.IntType(16))
+
+    return types.uint16(types.float32), codegen
+
+
+@_scalar
+def half(x, nan, negative_nan):
+    """small_float for float16, by the processor's instruction."""
+    i = _word(np.float32(x))
+    missing = np.uint16(negative_nan) if np.uint32(i >> np.uint32(31)) else np.uint16(nan)
+    return missing if np.uint32(i & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else _half(np.float32(x))
+
+
+@_scalar
+def power_of_two(x, rounding, largest, nan):
+    """The code of x in E8M0, 2**(code - 127): nan for what is negative or beyond, and for 0 where it rounds to nearest.
+
+    rounding   what is added to the bits: half of the exponent's last place, all but nothing of it, or 0
     """
     i = np.int64(_word(np.float32(x)))
-    negative = i >> 31
     m = i & 0x7FFFFFFF
-    if m > 0x7F800000:
-        return negative_nan if negative else nan
-    if signed_zero == 2:
-        if m == 0:
-            return nan if bias == 0x00400000 else np.int64(0)
-        if negative or m == 0x7F800000:
-            return nan
-        if m < 0x00800000:  # above 2**-127 and below 2**-126, whose codes are 0 and 1
-            return np.int64(1 if m > 0x00400000 and bias else 0)
-        code = (m + bias) >> 23
-        return nan if code > largest else code
-    exponent = (m >> 23) - 127
-    full = m & 0x7FFFFF
-    if m >> 23:
-        full |= 0x800000
-    else:
-        exponent = np.int64(-126)
-    drop = 23 - fraction_bits
-    subnormal = exponent < 1 - bias
-    if subnormal:
-        drop += 1 - bias - exponent
-    if drop > 25:
-        drop = np.int64(25)
-    kept = full >> drop
-    rest = full & ((1 << drop) - 1)
-    half = (1 << drop) >> 1
-    if rest > half or (rest == half and drop > 0 and kept & 1):
-        kept += 1
-    code = kept if subnormal or not (m >> 23) else ((exponent + bias) << fraction_bits) + kept - (1 << fraction_bits)
-    if code > largest or m == 0x7F800000:
-        return under if negative else over
-    if negative and (code or signed_zero):
-        code |= 1 << (exponent_bits + fraction_bits)
-    return code
+    if m == 0:
+        return nan if rounding == 0x00400000 else np.int64(0)
+    if i >> 31 or m >= 0x7F800000:
+        return nan
+    if m < 0x00800000:  # above 2**-127 and below 2**-126, whose codes are 0 and 1
+        return np.int64(1 if m > 0x00400000 and rounding else 0)
+    code = (m + rounding) >> 23
+    return nan if code > largest else code

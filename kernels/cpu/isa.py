@@ -91,6 +91,12 @@ define void @bf16(ptr %p) {{
   store <16 x bfloat> %y, ptr %p, align 4
   ret void
 }}
+define void @f16(ptr %p) {{
+  %x = load <8 x float>, ptr %p, align 4
+  %y = fptrunc <8 x float> %x to <8 x half>
+  store <8 x half> %y, ptr %p, align 4
+  ret void
+}}
 define i32 @vnni(ptr %p, ptr %q) {{
   %x = load <{n} x i8>, ptr %p, align 4
   %y = load <{n} x i8>, ptr %q, align 4
@@ -151,6 +157,8 @@ def _probe_x86(triple: str, cpu: str, features: str) -> set[str]:
         found.add("avx2")
     if "vfmadd" in text:
         found.add("fma")
+    if re.search(r"vcvtps2ph\b.*%ymm", text):
+        found.add("f16c")
     if "zmm" in text:
         found.update(_AVX512)
         if re.search(r"vcvtneps2bf16\b.*, %ymm", text):
@@ -192,14 +200,20 @@ def has(feature: str) -> bool:
 
 def multiplies_bf16(level: Level) -> bool:
     """Whether code for this level may use vdpbf16ps: the target has it, and the level is not held below its best."""
-    return level.name == available()[-1].name and "avx512bf16" in _bf16_features(*target())
+    return level.name == available()[-1].name and _has_beside("avx512bf16", *target())
+
+
+def converts_f16(level: Level) -> bool:
+    """Whether code for this level may use vcvtps2ph, which all processors with AVX2 have."""
+    return level.name != "generic" and _has_beside("f16c", *target())
 
 
 @lru_cache(maxsize=8)
-def _bf16_features(triple: str, cpu: str, features: str) -> set[str]:
-    if "-avx512bf16" in features.split(",") or not triple.startswith("x86_64"):
-        return set()
-    return _probe_x86(triple, cpu, features)
+def _has_beside(feature: str, triple: str, cpu: str, features: str) -> bool:
+    """Whether the target has a feature that no level asks for."""
+    if f"-{feature}" in features.split(",") or not triple.startswith("x86_64"):
+        return False
+    return feature in _probe_x86(triple, cpu, features)
 
 
 def restriction(level: Level) -> tuple[str, ...]:
