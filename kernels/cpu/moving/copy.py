@@ -5,12 +5,11 @@ from __future__ import annotations
 from numba import njit
 
 from ...factory import register
-from ...forge import Native
+from ...forge import Native, jit_disabled
 from ...indexing import whole
 from ...moving.copy import Copy, Fill, TransposedCopy
 from ..nest import Element, nest
-
-BLOCK = 16  # a square of elements of 4 bytes is 16 lines in and 16 lines out, which the first cache keeps
+from .square import LANES
 
 
 @register("copy", backend="cpu")
@@ -26,7 +25,7 @@ def build_fill(kernel: Fill) -> Native:
 
 _TRANSPOSED = """\
 from numba import njit
-from {package}.copy import square
+from {package}.{module} import {name} as square
 
 @njit(nogil=True, error_model="numpy")
 def tile({arguments}):
@@ -43,17 +42,19 @@ def build_transposed(kernel: TransposedCopy) -> Native:
     lead = "".join(f"{n}, " for n in outer)
     cut = f"{lead}{i}0:{i}1, {j}0:{j}1"
     lines.append(f"{'    ' * (len(outer) + 1)}square(x[{cut}], y[{cut}])")
-    return Native(_TRANSPOSED.format(package=__package__, arguments=arguments, loops="\n".join(lines)))
+    module, name = (
+        ("copy", "square") if jit_disabled() or kernel.size not in LANES else ("square", f"square{kernel.size}")
+    )
+    text = _TRANSPOSED.format(
+        package=__package__, module=module, name=name, arguments=arguments, loops="\n".join(lines)
+    )
+    return Native(text)
 
 
 @njit(nogil=True, error_model="numpy")
 def square(x, y):
-    """y[...] = x[...] for two matrices, one contiguous along rows and the other along columns, in squares."""
+    """y[...] = x[...] for two matrices, element by element: for interpreters, and elements that no vector holds."""
     rows, columns = y.shape
-    for i0 in range(0, rows, BLOCK):
-        i1 = min(i0 + BLOCK, rows)
-        for j0 in range(0, columns, BLOCK):
-            j1 = min(j0 + BLOCK, columns)
-            for i in range(i0, i1):
-                for j in range(j0, j1):
-                    y[i, j] = x[i, j]
+    for i in range(rows):
+        for j in range(columns):
+            y[i, j] = x[i, j]
