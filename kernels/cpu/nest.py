@@ -39,7 +39,8 @@ class Element:
     tables    further operands, which follow those: arrays that the result indexes by itself
     prelude   text of a module part that the expressions need, beside the names of scalar.py
     groups    (count, function of the prelude): takes whole groups of so many elements that follow each other, as
-              function(length, address of the output, address of the first operand, *tables)
+              function(length, address of the output, address of the first operand, *other operands, *tables), where the
+              other operands are the same all along the innermost axis
     """
 
     rank: int
@@ -248,17 +249,21 @@ class _Nest:
             return []
         return [far[0], *(name for name in self.names if name != far[0])]
 
+    def _has_groups(self) -> bool:
+        """Whether the element's own function for groups serves: what it takes by value does not change along a row."""
+        first, others = self.names[:1], self.names[1:]
+        return self.element.groups is not None and set(first) <= set(self.rows) and self.fixed.issuperset(others)
+
     def _grouped(self, length: str) -> str:
         count = self.element.groups[0] if self.element.groups else self.wide.count if self.wide else 1
         return f"{length} // {count} * {count}"
 
     def _whole_groups(self) -> str:
         """The line that takes as many whole groups of a row as there are."""
-        if self.element.groups is not None:
+        if self.element.groups is not None and self._has_groups():
+            given = [f"{self.out}_at", f"{self.names[0]}_at", *(f"{name}_" for name in self.names[1:])]
             tables = [f"start_of({name})" for name in self.element.tables]
-            return (
-                f"{self.element.groups[1]}({', '.join(['length', f'{self.out}_at', f'{self.names[0]}_at', *tables])})"
-            )
+            return f"{self.element.groups[1]}({', '.join(['length', *given, *tables])})"
         given = [self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())]
         return f"vector(length, {', '.join(given)})" if self._order() else ""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from ..reference import arithmetic
@@ -48,6 +49,11 @@ def trunc32(x: Any) -> Any:
     return np.float32(np.trunc(x))
 
 
+def nearest32(x: Any) -> Any:
+    """The nearest integer, ties to even, as int32, which has to hold it."""
+    return np.int32(np.rint(x))
+
+
 def fma32(a: Any, b: Any, c: Any) -> Any:
     """a * b + c of float32, rounded once."""
     return arithmetic.fma32(a, b, c)[()]
@@ -73,6 +79,20 @@ def _fma(typingctx, a, b, c):
         return builder.fma(*args)
 
     return types.float32(types.float32, types.float32, types.float32), codegen
+
+
+@intrinsic
+def _nearest(typingctx, x):
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.IntType(32), [ir.FloatType()])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.lrint.i32.f32"), args)
+
+    return types.int32(types.float32), codegen
+
+
+@overload(nearest32)
+def _lower_nearest(x):
+    return lambda x: _nearest(x)
 
 
 @overload(rint32)

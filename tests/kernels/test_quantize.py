@@ -5,11 +5,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from tilework.executors import TilingExecutor
+from tilework.kernels import ops
 from tilework.kernels.quantize import Dequantize, Quantize
 from tilework.kernels.reference.arithmetic import uniform24
 from tilework.kernels.reference.quantize import dequantize, quantize
 from tilework.kernels.rounding import ROUNDINGS
 from tilework.primitives.errors import ArgumentError, DTypeMismatch
+from tilework.primitives.pipeline import Pipeline
 
 F32 = np.float32
 CODES = {"u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16, "s32": np.int32}
@@ -180,6 +183,36 @@ def test_half_floats_are_widened_exactly(same, source):
     every = np.arange(1 << 16).astype(np.uint16).view(numpy).reshape(256, 256)
     found = same(Quantize(source, "s16", 2), every, F32(2.0**-10), np.int16(1))
     assert_array_equal(found, quantize(every.astype(F32), 2.0**-10, 1, lo=-(2**15), hi=2**15 - 1, dtype=np.int16))
+
+
+@pytest.mark.parametrize("rounding", ["half_even", "half_away", "half_up"])
+@pytest.mark.parametrize("dtype", ["u8", "s8"])
+def test_runs_that_are_multiplied_by_the_inverse_have_the_bits_of_the_division(dtype, rounding):
+    storage, low, high = EVERY[dtype]
+    rng = np.random.default_rng(1)
+    pipe = Pipeline("runs")
+    x, scale = pipe.input("x", "f32", ("n",)), pipe.input("scale", "f32", ())
+    zero_point = pipe.input("zero_point", dtype, ())
+    pipe.output("y", ops.quantize(x, scale, zero_point=zero_point, dtype=dtype, rounding=rounding))
+    plan = TilingExecutor(1).compile(pipe)
+    ordinary = [F32(s) for s in (0.1, 1 / 3, 0.75, 7.3, *rng.lognormal(0, 3, 6))]
+    for s in (*ordinary, F32(1e-45), F32(2.0**-127), F32(2.0**-100), F32(2.0**100), F32(3e38)):
+        with np.errstate(over="ignore"):
+            ties = ((np.arange(-300, 300) + 0.5) * np.float64(s)).astype(F32)
+        near = [ties]
+        for way in (F32(-np.inf), F32(np.inf)):
+            moved = ties
+            for _ in range(3):
+                moved = np.nextafter(moved, way)
+                near.append(moved)
+        odd = F32([np.nan, np.inf, -np.inf, -0.0, 1e-45, 3e38, -3e38])
+        values = np.concatenate([*near, (rng.standard_normal(700) * 60 * min(float(s), 1e36)).astype(F32), odd])
+        for n in (127, 128, 129, 513, len(values)):
+            chosen = rng.permutation(values)[:n]
+            for zero in (low, high, 0, 3):
+                given = {"x": chosen, "scale": s, "zero_point": storage(zero)}
+                right = quantize(chosen, s, zero, lo=low, hi=high, dtype=storage, rounding=rounding)
+                assert_array_equal(plan.run(given)["y"], right)
 
 
 def test_float16_ties_are_not_truncated(run):
