@@ -15,7 +15,7 @@ import numpy as np
 
 from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...conv import Conv
-from ...factory import register
+from ...factory import WithParams, register
 from ...forge import Native
 
 Array = np.ndarray[Any, Any]
@@ -140,46 +140,35 @@ from numba import njit
 
 
 @njit(nogil=True, error_model="numpy")
-def tile(g0, g1, w, b):
-    outputs, channels = w.shape[1], w.shape[5]
-    for g in range(g0, g1):
-        b[g] = {fill}
-        for z in range({kd}):
-            for y in range({kh}):
-                for x in range({kw}):
-                    tap = (z * {kh} + y) * {kw} + x
-                    segment, place = tap // {taps}, tap % {taps} * channels * {merged}
-                    for q in range({merged}):
-                        for c in range(channels):
-                            for o in range(outputs):
-                                b[g, segment, place + q * channels + c, q * outputs + o] = w[
-                                    g * {merged} + q, o, z, y, x, c
-                                ]
-"""
-
-
-_OWN_SOURCE = """\
-from numba import njit
-
-
-@njit(nogil=True, error_model="numpy")
-def tile(g0, g1, w, b):
+def tile(g0, g1, w, b, own, taps, merged, fill):
     groups, outputs, depth, height, width, channels = w.shape
-    for z in range(depth):
-        for y in range(height):
-            for x in range(width):
+    if own:  # one matrix, whose rows are taps and then the channels of a group
+        for k in range(depth * height * width * channels):
+            tap, c = k // channels, k % channels
+            z, y, x = tap // (height * width), tap // width % height, tap % width
+            for g in range(groups):
+                for o in range(outputs):
+                    b[0, k // b.shape[2], k % b.shape[2], g * outputs + o] = w[g, o, z, y, x, c]
+        return
+    for g in range(g0, g1):
+        b[g] = b.dtype.type(fill)
+        for tap in range(depth * height * width):
+            z, y, x = tap // (height * width), tap // width % height, tap % width
+            segment, place = tap // taps, tap % taps * channels * merged
+            for q in range(merged):
                 for c in range(channels):
-                    k = ((z * height + y) * width + x) * channels + c
-                    for g in range(groups):
-                        for o in range(outputs):
-                            b[0, k // b.shape[2], k % b.shape[2], g * outputs + o] = w[g, o, z, y, x, c]
+                    for o in range(outputs):
+                        b[g, segment, place + q * channels + c, q * outputs + o] = w[g * merged + q, o, z, y, x, c]
 """
 
 
 @register("arrange_weights", backend="cpu")
-def build(kernel: ArrangeWeights) -> Native:
-    if kernel.cut.own:
-        return Native(_OWN_SOURCE)
-    kd, kh, kw = kernel.cut.kernel
-    taps = kernel.cut.deep * kernel.cut.joint
-    return Native(_SOURCE.format(kd=kd, kh=kh, kw=kw, taps=taps, merged=kernel.cut.merged, fill=kernel.cut.fill))
+def build(kernel: ArrangeWeights) -> WithParams:
+    """The tile function; how weights are cut follows its operands, so that one serves all of a type."""
+    cut = kernel.cut
+    words = [cut.own, cut.deep * cut.joint, cut.merged, cut.fill]
+
+    def params(*_: Any) -> list[int]:
+        return words
+
+    return WithParams(Native(_SOURCE), params)
