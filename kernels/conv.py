@@ -185,7 +185,8 @@ class Conv:
         matrix, zeros = w, zero_point
         if accumulators.constant(w) is not None:
             data = self.weights(w.data)  # (G, Og, taps.., Cg)
-            matrix = SimpleNamespace(kind="constant", data=data.reshape(data.shape[0] * data.shape[1], -1).T)
+            rows = data.reshape(data.shape[0] * data.shape[1], int(np.prod(data.shape[2:])))
+            matrix = SimpleNamespace(kind="constant", data=rows.T)
             known = accumulators.constant(zero_point) if zero_point is not None else None
             if known is not None:
                 zeros = SimpleNamespace(kind="constant", data=known.reshape(-1))

@@ -99,6 +99,8 @@ def windows(
     A window that would cover more than there is has no place, so an axis may have no output at all.
     """
     spread = tuple(spread) or (1,) * len(kernel)
+    # no element at all is laid out on 1 - spread positions, as (n - 1) * spread + 1 says
+    after = [p - (u - 1) * (n == 0) for p, u, n in zip(after, spread, x.shape[1:-1], strict=True)]
     shape = list(x.shape)
     for d, u in enumerate(spread):
         shape[1 + d] = max(0, (shape[1 + d] - 1) * u + 1)

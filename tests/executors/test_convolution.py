@@ -297,3 +297,20 @@ def test_taps_on_padding_that_is_zero_may_be_left_out(dtype):
         for level in LEVELS[:: len(LEVELS) - 1]:
             found = tw.TilingExecutor(1, isa=level).run(pipe, {"x": x})["y"]
             assert_array_equal(found, expected, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "more", "shape"),
+    [
+        ("conv", (1, 3, 5, 5), (0, 3, 3, 3), {}, (1, 0, 3, 3)),
+        ("conv", (1, 4, 5, 5), (0, 2, 3, 3), {"groups": 2, "a_zero_point": 3}, (1, 0, 3, 3)),
+        ("conv", (1, 0, 5, 5), (4, 0, 3, 3), {}, (1, 4, 3, 3)),
+        ("conv", (2, 3, 0, 5), (4, 3, 3, 3), {"pads": 2}, (2, 4, 2, 7)),
+        ("conv_transpose", (1, 3, 0, 5), (3, 4, 3, 3), {"strides": 2}, (1, 4, 1, 11)),
+    ],
+)
+def test_nothing_gives_zeros_or_nothing(executor, op, x, w, more, shape):
+    pipe = tw.Pipeline("nothing")
+    pipe.output("y", getattr(tw.ops, op)(pipe.input("x", "u8", x), np.ones(w, np.int8), **more))
+    found = executor.run(pipe, {"x": np.full(x, 3, np.uint8)})["y"]
+    assert_array_equal(found, np.zeros(shape, np.int32), strict=True)
