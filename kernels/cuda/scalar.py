@@ -185,3 +185,40 @@ def bounded(x, lo, hi):
     """x in lo .. hi; NaN stays, and where lo > hi the result is hi."""
     raised = lo if x < lo else x
     return hi if raised > hi else raised
+
+
+# Other types -------------------------------------------------------------------------------------------------------------
+
+_LEAST32, _MOST32 = np.int64(-(2**31)), np.int64(2**31 - 1)
+_LEAST64, _PAST64 = np.int64(-(2**63)), np.float32(2.0**63)
+_SIGN64, _ABOVE32 = np.uint64(2**63), np.int64(2**32)
+
+
+@device
+def whole_s32(x):
+    """Toward zero; -2**31 for what an s32 does not hold."""
+    found = ptx.to_int64(x)
+    return found if found >= _LEAST32 and found <= _MOST32 else _LEAST32
+
+
+@device
+def whole_s64(x):
+    """Toward zero; -2**63 for what an s64 does not hold."""
+    return ptx.to_int64(x) if x < _PAST64 else _LEAST64
+
+
+@device
+def order_f32(x):
+    """An integer that orders float32: zeros alike, NaN above everything."""
+    if x != x:
+        return _ABOVE32
+    if x == _ZERO:
+        return np.int64(0)
+    word = np.int64(ptx.bits(x))
+    return word if word >= 0 else np.int64(-1) - (word & 2147483647)
+
+
+@device
+def order_u64(x):
+    """An s64 that orders u64."""
+    return np.int64(np.uint64(x) ^ _SIGN64)

@@ -3,10 +3,10 @@
 from tilework.kernels import factory
 
 COVERED = {
-    "add", "add_quantized", "argmax", "clip", "conv", "copy", "dequantize", "dynamic_quantize", "elementwise",
-    "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm", "linear", "logsoftmax",
-    "lookup", "map", "normalize", "quantization_parameters", "quantize", "reduce", "relu", "requantize", "softmax",
-    "transposed",
+    "add", "add_quantized", "argmax", "cast", "clip", "conv", "copy", "cumsum", "dequantize", "dynamic_quantize",
+    "elementwise", "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm",
+    "linear", "logsoftmax", "lookup", "map", "normalize", "one_hot", "quantization_parameters", "quantize", "range",
+    "reduce", "relu", "requantize", "softmax", "topk", "transposed", "trilu",
 }  # fmt: skip
 
 

@@ -238,3 +238,60 @@ def test_rows_of_x_without_a_size_or_a_number_count_as_in_the_reference():
     operands[0][0], operands[0][1, 3], operands[0][2, 5] = 0, np.nan, np.inf
     found, right = linear_on("cuda", kernel, operands), linear_on("reference", kernel, operands)
     np.testing.assert_array_equal(found, right, strict=True)
+
+
+ORDERED = ["u8", "s32", "u64", "f32"]
+
+
+def ties(dtype):
+    """(3, 7) numbers with ties, the ends of the type, zeros of both signs, NaN."""
+    rng = np.random.default_rng(0)
+    if dtype == "f32":
+        found = rng.integers(-2, 3, (3, 7)).astype(np.float32)
+        found[0, :4], found[1, :3] = (np.nan, -0.0, 0.0, np.inf), (-np.inf, np.nan, np.nan)
+        return found
+    info = np.iinfo(KINDS.get(dtype, np.uint64))
+    found = rng.integers(1, 4, (3, 7)).astype(info.dtype)
+    found[0, 1], found[1, 5] = info.max, info.min
+    return found
+
+
+@pytest.mark.parametrize("dtype", ORDERED)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_order_along_an_axis(dtype, axis):
+    x = ties(dtype)
+    check(lambda v: (*tw.ops.topk(v, 3, axis), *tw.ops.topk(v, 2, axis, largest=False)), x)
+    sums = np.where(np.isfinite(x), x, 1).astype(x.dtype)
+    check(lambda v: (tw.ops.cumsum(v, axis), tw.ops.cumsum(v, axis, exclusive=True, reverse=True)), sums)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, ml_dtypes.bfloat16])
+def test_triangles_and_one_hot_rows(dtype):
+    x = np.arange(1, 43).reshape(2, 3, 7).astype(dtype)
+    check(lambda v: (tw.ops.trilu(v, 1), tw.ops.trilu(v, -1, upper=False)), x)
+    classes = np.array([[0, 3, -1], [-4, 2, 9]], np.int64)
+    check(lambda i: (tw.ops.one_hot(i, 4), tw.ops.one_hot(i, 4, axis=0)), classes)
+
+
+FITTING = [np.bool_, np.uint8, np.int16, np.int32, np.uint64, np.int64, np.float32, np.float16, ml_dtypes.bfloat16]
+
+
+@pytest.mark.parametrize("source", FITTING)
+def test_casts_give_the_references_bytes(source):
+    real = np.array(
+        [0.0, -0.0, 0.4, -1.6, 255.5, -129, 65504, 1e9, -3e9, 1e19, -1e30, np.inf, -np.inf, np.nan], np.float32
+    )
+    with np.errstate(all="ignore"):
+        x = (
+            real.astype(source)
+            if np.dtype(source).kind in "fV"
+            else np.nan_to_num(real, posinf=9).astype(np.int64).astype(source)
+        )
+    wide = source in (np.uint64, np.int64)
+    kinds = ["bool", "u8", "s16", "s32", "u64", "s64", *([] if wide else ["f32"])]
+    kinds += ["f16", "bf16"] if np.dtype(source).kind in "fV" else []
+    check(lambda v: tuple(tw.ops.cast(v, kind) for kind in kinds if kind != tw.dtypes.get(source).name), x)
+
+
+def test_a_cast_that_cuda_has_no_kernel_for_runs_on_the_host():
+    check(lambda v: tw.ops.cast(v, "f8e4m3fn"), np.linspace(-2, 2, 9, dtype=np.float32), hosted=True)
