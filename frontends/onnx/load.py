@@ -15,6 +15,7 @@ from . import operators as operators
 from .node import Coded, NeedsValues
 from .reading import Model, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
+from .tidying import tidy
 
 TRIED = 64  # what a run-time size is taken for, to see whether knowing it is all that is lacking
 
@@ -148,6 +149,7 @@ def _translated(
     for v in graph.output:
         pipe.output(v.name, _result(scope, v))
     if not everything:
+        tidy(pipe)
         _prune(pipe)
     known = {name: x for name, x in scope.names.items() if isinstance(x, (Value, Coded)) and not scope.is_constant(x)}
     return Loaded(pipe, {name: scope.value(x) for name, x in known.items()} if everything else {})
