@@ -39,8 +39,8 @@ def merge(pipe: Pipeline) -> None:
     constants: dict[Any, Value] = {}
     for value in pipe.values.values():
         if value.kind == "constant" and isinstance(value.data, np.ndarray) and value.data.nbytes <= SMALL:
-            key = (str(value.dtype), value.data.shape, value.data.tobytes(), str(value.axes), repr(value.quant))
-            first = constants.setdefault(key, value)
+            content = (str(value.dtype), value.data.shape, value.data.tobytes(), str(value.axes), repr(value.quant))
+            first = constants.setdefault(content, value)
             if first is not value:
                 same[id(value)] = first
     known: dict[Any, Step] = {}
