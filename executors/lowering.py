@@ -87,6 +87,7 @@ class _Lowering:
         self.result = Lowered(self.target)
         self.new: dict[int, Value] = {}
         self.order = pipe.order()
+        self.used: set[int] = set()  # ids of steps that are in a chain, or looked at
         self.readers: dict[int, list[tuple[Step, str]]] = {}
         for step in self.order:
             for slot, value in step.inputs.items():
@@ -130,7 +131,7 @@ class _Lowering:
     def _chains(self) -> list[list[tuple[Step, str]]]:
         """The longest runs of steps that the backend takes as one kernel: [(step, slot of the value so far), ...]."""
         found: list[list[tuple[Step, str]]] = []
-        used: set[int] = set()
+        used = self.used
         for step in self.order:
             if id(step) in used:
                 continue
@@ -157,6 +158,8 @@ class _Lowering:
             if len(readers) != 1:
                 return chain, f"{value.name} is read {len(readers)} times"
             reader, slot = readers[0]
+            if id(reader) in self.used:
+                return chain, f"{reader.name} is fused with another step"
             if not is_elementwise(reader.kernel) or len(reader.outputs) != 1:
                 return chain, f"{reader.name} is not element-wise"
             written = next(iter(reader.outputs.values()))

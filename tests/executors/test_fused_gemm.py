@@ -341,3 +341,17 @@ def test_a_profile_is_saved_as_a_chrome_trace(tmp_path):
     profile.save_trace(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert [e["name"] for e in events] == ["layer", *(step.step for step in profile.steps)]
+
+
+def test_a_step_that_joins_two_products_is_fused_into_one_of_them():
+    rng = np.random.default_rng(5)
+    pipe = tw.Pipeline("gated")
+    x = pipe.input("x", "f32", ("M", 64))
+    gate, up = (tw.ops.gemm(x, rng.standard_normal((64, 48)).astype(np.float32)) for _ in range(2))
+    pipe.output("y", tw.ops.mul(tw.ops.silu(gate), up))
+    data = {"x": rng.standard_normal((9, 64)).astype(np.float32)}
+    plan = tw.TilingExecutor(1).compile(pipe)
+    assert "computed when the plan was made" not in plan.explain()
+    assert not any("elementwise" in step.name for step in plan.lowered.pipe.steps)
+    plain = tw.TilingExecutor(1, fuse=False).run(pipe, data)["y"]
+    np.testing.assert_array_equal(plan.run(data)["y"], plain)
