@@ -55,6 +55,8 @@ def test_a_nan_and_infinities_pass_through_reductions():
     x = F32([[1, np.nan, 3], [np.inf, 2, 1], [-np.inf, -np.inf, -np.inf]])
     assert_array_equal(reduce("max", x), F32([np.nan, np.inf, -np.inf]))
     assert_array_equal(reduce("log_sum_exp", x), F32([np.nan, np.inf, -np.inf]))
+    large = F32([[3e38, np.inf, 1], [np.inf, 3e38, np.nan], [90, np.inf, -np.inf], [3e38, 3e38, -3e38]])
+    assert_array_equal(reduce("log_sum_exp", large), F32([np.inf, np.nan, np.inf, 3e38]))
     assert_array_equal(eager.reduce("max", x, 1), F32([np.nan, np.inf, -np.inf]))
     assert_array_equal(eager.reduce("sum", F32([[-0.0, -0.0]]), 1), F32([0.0]))
     assert_array_equal(reduce("max", np.zeros((2, 0), F32)), F32([-np.inf] * 2))

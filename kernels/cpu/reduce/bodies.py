@@ -39,6 +39,12 @@ def exponential(x, top):
     return _exp_down(x - top)
 
 
+def exponential_capped(x, shift):
+    """exp(x - shift), or 1 where that is above: an infinite sum is told by what it is shifted by, not by its terms."""
+    d = x - shift
+    return _exp_down(select(d > f32(0.0), f32(0.0), d))
+
+
 def exponential_kept(x, top):
     e = _exp_down(x - top)
     return e, e

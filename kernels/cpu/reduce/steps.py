@@ -55,11 +55,11 @@ def reduce_tile(kernel: Reduce) -> RowTile:
     if t in ("f32", "f16", "bf16"):
         prelude = _imports("bf16_bits", "f16_bits", "log", "sqrt")
         if kernel.op == "log_sum_exp":
-            prelude += _pass("top_of", "value", t, folds="max") + _pass("sum_of", "exponential", f"{t}", "", "add", 1)
+            prelude += _pass("top_of", "value", t, folds="max") + _pass("sum_of", "exponential_capped", t, "", "add", 1)
             body = [
                 "top = top_of(n, src)",
-                "top = top if abs(top) < np.float32(np.inf) else np.float32(0)",
-                f"y_value = {narrowed('log(sum_of(n, src, top)) + top', t)}",
+                "shift = top if abs(top) < np.float32(np.inf) else np.float32(0)",
+                f"y_value = {narrowed('log(sum_of(n, src, shift)) + top', t)}",
             ]
             return RowTile(kept, len(kernel.axes), t, body, prelude, places=("y",))
         fn, fold, result = _REAL[kernel.op]
