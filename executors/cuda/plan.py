@@ -158,6 +158,7 @@ class CudaPlan(AssemblingPlan):
         given = dict(doors.as_mapping({} if inputs is None else inputs, "inputs"))
         arrays = self._taken(given, LEGACY if stream is None else handle_of(stream))
         results, _ = self._targets(self._bound(arrays), out or {}, arrays, LEGACY)
+        self._check_slots(arrays, {n: a for n, a in results.items() if isinstance(a, np.ndarray)})
         kept = {name: given[name] if isinstance(array, Lent) else array for name, array in arrays.items()}
         return lambda: self._run(kept, results, None, None, stream)
 
