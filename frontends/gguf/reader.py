@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
+from .. import contents
 from .layout import ALIGNMENT, ARRAY, BY_CODE, MAGIC, STRING, VALUES, VERSIONS, TensorType
 
 if TYPE_CHECKING:
@@ -60,23 +60,11 @@ class RawTensor:
         return quantized(self.data, self.type.name, self.shape, executor)
 
 
-class Contents(Mapping[str, RawTensor]):
+class Contents(contents.Contents[RawTensor]):
     """The tensors of a file by name, with its metadata."""
 
     def __init__(self, path: Path, version: int, metadata: dict[str, Any], tensors: dict[str, RawTensor]) -> None:
         self.path, self.version, self.metadata, self._tensors = path, version, metadata, tensors
-
-    def __getitem__(self, name: str) -> RawTensor:
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise KeyError(f"{self.path.name} has no tensor {name!r}; it has {len(self._tensors)} others") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
 
 
 class _Cursor:

@@ -11,7 +11,7 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard
@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
+from .. import contents
 
 Array = np.ndarray[Any, Any]
 
@@ -54,7 +55,7 @@ TYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 )
 
 
-class Contents(Mapping[str, Array]):
+class Contents(contents.Contents[Array]):
     """The tensors of a checkpoint by name: read-only arrays on the file's own bytes.
 
     metadata   text by name, of all files
@@ -63,18 +64,6 @@ class Contents(Mapping[str, Array]):
 
     def __init__(self, path: Path, tensors: dict[str, Array], metadata: dict[str, str], config: dict[str, Any]) -> None:
         self.path, self._tensors, self.metadata, self.config = path, tensors, metadata, config
-
-    def __getitem__(self, name: str) -> Array:
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise KeyError(f"{self.path.name} has no tensor {name!r}; it has {len(self._tensors)} others") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
 
     def quantized(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The weights that are codes, as QuantizedTensors; see `checkpoints.quantized`."""
