@@ -43,6 +43,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
+        """Whether no element differs."""
         return self.difference is None
 
     def __bool__(self) -> bool:

@@ -243,6 +243,7 @@ class Arena:
 
     @property
     def address(self) -> int:
+        """Where the block of memory begins."""
         return address_of(self.memory)
 
     def offset(self, handle: BufferId) -> int:

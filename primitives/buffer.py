@@ -195,10 +195,12 @@ class Buffer:
 
     @property
     def ndim(self) -> int:
+        """How many axes the buffer has, blocks not counted."""
         return self.layout.ndim
 
     @property
     def axes(self) -> str | None:
+        """A letter for each axis, such as NHWC; None where they have no names."""
         return self.layout.axes
 
     @property

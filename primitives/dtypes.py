@@ -55,14 +55,17 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
+        """Whether codes are integers, signed or not; bool is not."""
         return self.kind in ("uint", "int")
 
     @property
     def is_float(self) -> bool:
+        """Whether values are floats; scale-only formats such as e8m0 are not."""
         return self.kind == "float"
 
     @property
     def is_signed(self) -> bool:
+        """Whether there are values below 0."""
         return self.kind in ("int", "float")
 
     def row_nbytes(self, n: int) -> int:

@@ -55,6 +55,7 @@ class Axis:
     multiple: int = 1
 
     def size(self) -> int | Size:
+        """The extent as a number, or as a size that is known when the plan is bound."""
         return size(self.extent)
 
 
@@ -125,10 +126,12 @@ class ArgSpec:
 
     @property
     def reads(self) -> bool:
+        """Whether the kernel sees what is in the buffer before it runs."""
         return self.access in ("read", "update")
 
     @property
     def writes(self) -> bool:
+        """Whether the kernel changes the buffer."""
         return self.access in ("write", "update")
 
 

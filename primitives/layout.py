@@ -89,10 +89,12 @@ class LayoutSpec:
 
     @property
     def ndim(self) -> int:
+        """Axes of the shape, blocks not counted."""
         return len(self.shape)
 
     @property
     def stored_ndim(self) -> int:
+        """Axes as they lie in memory: those of the shape and one for each block."""
         return len(self.shape) + len(self.blocks)
 
     @property

@@ -175,6 +175,7 @@ class QuantParams:
 
     @property
     def scale_dtype(self) -> DType:
+        """What the scales are stored as."""
         return dtypes.get(self.scale.dtype)
 
     @property

@@ -61,6 +61,7 @@ class Comparison:
         return any(c.verdict == WORSE for c in self.changes)
 
     def to_dict(self) -> dict[str, Any]:
+        """What the JSON file holds, with its schema's name and version."""
         return {"schema": "tilework.comparison", "version": 1, **asdict(self), "failed": self.failed}
 
 

@@ -177,6 +177,7 @@ class Result:
         return heatmap(self.sweeps[sweep], x, y)
 
     def to_dict(self) -> dict[str, Any]:
+        """What the JSON file holds, with its schema's name and version."""
         return {"schema": SCHEMA, "version": VERSION, **asdict(self)}
 
     def to_json(self, path: str | os.PathLike[str]) -> None:

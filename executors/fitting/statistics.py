@@ -89,6 +89,7 @@ class RunningMinMax(MinMax):
         self.high = np.where(seen, self.high + self.momentum * (high - self.high), self.high).astype(np.float32)
 
     def merge(self, other: MinMax) -> MinMax:
+        """Not to be had: raises ArgumentError."""
         raise ArgumentError("running ranges depend on the order of the batches and cannot be merged; MinMax can")
 
 
@@ -115,6 +116,7 @@ class Histogram:
 
     @property
     def nan(self) -> int:
+        """NaN seen."""
         return self.extremes.nan
 
     def update(self, x: ArrayLike) -> Histogram:

@@ -39,10 +39,12 @@ class QuantizedTensor:
 
     @property
     def codes(self) -> Array:
+        """The codes as they are stored, packed: uint8 or uint16, a row for each row of the tensor."""
         return self._encoded.codes
 
     @property
     def params(self) -> dict[str, Any]:
+        """The parameters of all blocks by name; those kept by another scheme are QuantizedTensors."""
         found: dict[str, Any] = {}
         for name, kept in self._encoded.params.items():
             if isinstance(kept, Encoded):
@@ -54,14 +56,17 @@ class QuantizedTensor:
 
     @property
     def ndim(self) -> int:
+        """How many axes the tensor has."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """How many weights the tensor has."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def rows(self) -> int:
+        """Rows of the tensor taken as a matrix: all axes but the last."""
         return as_matrix(self.shape, "a quantized tensor")[0]
 
     @property
@@ -71,6 +76,7 @@ class QuantizedTensor:
 
     @property
     def bits_per_weight(self) -> float:
+        """Stored bits, parameters included, for each weight."""
         return 8 * self.nbytes / self.size if self.size else float(self.scheme.bits) / self.scheme.vector
 
     def __len__(self) -> int:
@@ -132,6 +138,7 @@ class QuantizedTensor:
 
     @property
     def executor(self) -> Any:
+        """What runs its products and decodes it."""
         return running.default_executor() if self._executor is None else self._executor
 
     # Parts and wholes ----------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class RawTensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor in the file."""
         return int(self.data.nbytes)
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -45,6 +45,7 @@ class Config:
 
     @property
     def interleaved(self) -> bool:
+        """Whether rotary embedding turns neighbours (2i, 2i + 1), and not (i, i + half)."""
         return INTERLEAVED[self.architecture]
 
     @classmethod

@@ -53,6 +53,7 @@ class Model:
 
     @property
     def vocabulary(self) -> int:
+        """How many tokens the model knows: the width of its logits."""
         return int(self.pipe.outputs["logits"].shape[1])
 
     def session(self) -> Session:
