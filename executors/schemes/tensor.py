@@ -39,7 +39,7 @@ class QuantizedTensor:
 
     @property
     def codes(self) -> Array:
-        """The codes as they are stored, packed: uint8 or uint16, a row for each row of the tensor."""
+        """The codes as they are stored: uint8 (rows, bytes of a row), packed."""
         return self._encoded.codes
 
     @property
