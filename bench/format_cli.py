@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+from .options import Json, print_json
 
 
 def bench_formats(
@@ -20,7 +20,6 @@ def bench_formats(
 ) -> None:
     """GGUF's block types against the package gguf: encode, decode, products."""
     from . import format_bars
-    from .cli import print_json
 
     chosen, counts = names or (), tuple(map(int, threads.split(",")))
     if check:
@@ -46,7 +45,6 @@ def bench_accuracy(
 ) -> None:
     """What schemes and ways of fitting cost on digits and on similarities of sentences."""
     from . import accuracy
-    from .cli import print_json
 
     result = accuracy.measure(tasks or ("digits", "sentences"), schemes or ())
     print_json(result) if as_json else accuracy.show(result)

@@ -6,21 +6,20 @@ from typing import Annotated
 
 import typer
 
+from .options import Json, print_json
+
 scheme_app = typer.Typer(help="Quantization schemes: figures, proofs, comparisons.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="SCHEME", help="A shipped scheme, or file.py:name.")]
 Tensors = Annotated[
     list[str] | None, typer.Option("--tensor", metavar="NAME", help="Take this matrix only; may be repeated.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 @scheme_app.command("list")
 def list_schemes(as_json: Json = False) -> None:
     """List the shipped schemes."""
     import tilework as tw
-
-    from .cli import print_json
 
     names = tw.schemes.names()
     print_json({"schemes": [{"name": n, "scheme": repr(tw.schemes.get(n))} for n in names]}) if as_json else print(
@@ -40,7 +39,6 @@ def report(
 ) -> None:
     """Error figures, memory and times of a scheme on the matrices of a file."""
     from . import schemes
-    from .cli import print_json
 
     result = schemes.report(scheme, weights, tensors or (), activations)
     print_json(result) if as_json else schemes.show_report(result)
@@ -63,7 +61,6 @@ def check(
 ) -> None:
     """Prove that plain Python and every instruction set give the same bits. Exits with status 1 if they do not."""
     from . import schemes
-    from .cli import print_json
 
     chosen = None if levels is None else [] if levels == "none" else levels.split(",")
     result = schemes.check(scheme, weights, tensors or (), chosen)
@@ -83,7 +80,6 @@ def compare(
 ) -> None:
     """Several schemes on the matrices of one file, a row each."""
     from . import schemes
-    from .cli import print_json
 
     result = schemes.compare(names, weights, tensors or ())
     print_json(result) if as_json else schemes.show_comparison(result)
@@ -104,7 +100,6 @@ def certify(
 ) -> None:
     """Every float32 input through a format of single numbers. Exits with status 1 if a code differs."""
     from . import certificate, schemes
-    from .cli import print_json
 
     found = certificate.certify(schemes.find(scheme), against, quick=quick)
     print_json(found.as_dict()) if as_json else print(found)
@@ -124,7 +119,6 @@ def passport(
 ) -> None:
     """One page about a scheme: definition, figures, proof, times, pictures."""
     from . import passport as page
-    from .cli import print_json
 
     found = page.write(scheme, out, weights, tensors or (), levels)
     print_json(found) if as_json else print(f"{found['scheme']}: {out}")

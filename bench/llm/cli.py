@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+from ..options import Json, print_json
+
 File = Annotated[str, typer.Argument(metavar="FILE.gguf", help="A model of the architecture llama, qwen2 or qwen3.")]
 Compute = Annotated[
     str, typer.Option(metavar="NAME", help="Products with codes: int8 (fast), or f32 (weights decoded).")
@@ -33,7 +34,6 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Run a language model from its file: text as it comes, then tokens a second."""
-    from ..cli import print_json
     from . import generate as command
 
     options = command.Options(tokens, temperature, top_k, top_p, seed, threads, scheme, kv_scheme, compute)
@@ -64,7 +64,6 @@ def perplexity(
     as_json: Json = False,
 ) -> None:
     """What formats of weights and of the cache cost a language model: perplexity of each, beside float64."""
-    from ..cli import print_json
     from . import perplexity as command
 
     options = command.Options(tuple(formats or ()), tuple(caches or ()), text, tokens, compute, threads)
