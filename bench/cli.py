@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from .format_cli import bench_accuracy, bench_formats
+from .formats.cli import bench_accuracy, bench_formats
 from .llm.cli import generate, perplexity
 from .options import Json, counts, print_json
 from .peers.cli import peers_app
 from .quantize_cli import quantize
-from .scheme_cli import scheme_app
+from .schemes.cli import scheme_app
 from .tiles.cli import add_to
 
 app = typer.Typer(
@@ -228,7 +228,7 @@ def doctor(
         proof = tried(sys.maxsize, seed, minutes * 60)
         print_json(table.as_json(proof)) if as_json else table.show(proof)
         raise typer.Exit(1 if proof.failures else 0)
-    from . import doctor
+    from .machine import doctor
 
     facts = doctor.examine()
     print_json(facts) if as_json else doctor.show(facts)
@@ -253,7 +253,7 @@ def bench_scaling(
     as_json: Json = False,
 ) -> None:
     """A batch job on local Dask workers (extra `dask`): the same bytes, and how near two workers come to twice one."""
-    from . import scaling
+    from .costs import scaling
 
     result = scaling.measure(counts(workers), blocks, rows, rounds)
     print_json(result) if as_json else scaling.show(result)
@@ -272,7 +272,7 @@ def bench_schemes(
     as_json: Json = False,
 ) -> None:
     """Encode and decode against moving the bytes, and how long an edited scheme takes to its figures."""
-    from . import scheme_bars
+    from .schemes import bars as scheme_bars
 
     result = scheme_bars.measure(names or (), tuple(map(int, threads.split(","))), blocks)
     print_json(result) if as_json else scheme_bars.show(result)

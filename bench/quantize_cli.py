@@ -34,7 +34,7 @@ def quantize(
     import json
 
     from ..frontends.onnx import quantize as run
-    from .schemes import find
+    from .schemes.figures import find
     from .targets import read_archive
 
     folder = Path(output).resolve().parent

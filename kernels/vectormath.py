@@ -7,7 +7,7 @@ gives the same bits under plain Python, NumPy, every instruction set and CUDA, a
     np.float32(2.7182817)
 
 Called on numbers it returns a NumPy scalar, on arrays an array. Accuracy over all 2**32 inputs is stated at each
-function, as the largest distance in ulp from the correctly rounded result (bench/check_vectormath.py measures it).
+function, as the largest distance in ulp from the correctly rounded result (bench/checks/vectormath.py measures it).
 Every NaN result is the quiet NaN 0x7fc00000. Subnormal inputs and results are exact like any other: nothing flushes.
 
 Coefficients are minimax fits (Lawson's algorithm) rounded to float32 one by one, from the lowest power up.

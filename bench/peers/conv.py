@@ -22,7 +22,8 @@ from ...executors.tiling import TilingExecutor
 from ...kernels import ops
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
-from .. import doctor, load, peak, timing
+from .. import timing
+from ..machine import doctor, load, peak
 from . import A_SCALE, Y_SCALE, Peer, bind, missing, session, set_threads, versions
 from .gemm import OURS, machine, progress
 

@@ -23,7 +23,8 @@ from ...kernels import ops
 from ...kernels.cpu import isa as levels
 from ...kernels.cpu import packing
 from ...primitives.pipeline import Pipeline
-from .. import doctor, load, peak, timing
+from .. import timing
+from ..machine import doctor, load, peak
 from . import bind, missing, session, set_threads, versions
 from .conv import TRIALS, Options, Row, Shape
 from .gemm import OURS, machine, progress

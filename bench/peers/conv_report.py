@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from .. import load
+from ..machine import load
 from .report import _bars, _digits, _peer, machine_line, wide_console
 
 

@@ -17,7 +17,8 @@ from ...executors.plan import TilingPlan
 from ...executors.tiling import TilingExecutor
 from ...kernels import ops
 from ...primitives.pipeline import Pipeline
-from .. import doctor, timing
+from .. import timing
+from ..machine import doctor
 from . import A_SCALE, bind, missing, session, versions
 from .conv import TRIALS
 from .gemm import OURS, machine

@@ -26,7 +26,8 @@ from ...executors.tiling import TilingExecutor
 from ...kernels.vectormath import sigmoid
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
-from .. import doctor, peers, timing
+from .. import peers, timing
+from ..machine import doctor
 from . import gemm
 from .report import machine_line, wide_console
 

@@ -20,7 +20,8 @@ from ...kernels.cpu import isa
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
 from .. import demo as digits
-from .. import peak, timing
+from .. import timing
+from ..machine import peak
 from .networks import NETWORKS, block, network, onednn_block, peer_block, peer_network, transformer, weights
 
 Array = np.ndarray[Any, Any]

@@ -21,8 +21,9 @@ from ...executors.plan import TilingPlan
 from ...executors.tiling import TilingExecutor
 from ...kernels.cpu import isa
 from ...primitives.errors import ArgumentError
-from .. import cases, doctor, load, peak, peers, timing
+from .. import cases, peers, timing
 from ..cases import Case, Shape
+from ..machine import doctor, load, peak
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[str], None]

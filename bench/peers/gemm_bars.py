@@ -16,8 +16,9 @@ from numba import njit
 
 from ...executors.tiling import TilingExecutor
 from ...kernels.cpu import isa
-from .. import cases, load, timing
+from .. import cases, timing
 from ..cases import Case, Shape
+from ..machine import load
 from . import gemm
 from .gemm import Options, Row
 

@@ -24,7 +24,8 @@ from ...kernels.linear import CodeFormat, Linear
 from ...kernels.reference import linear as reference
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
-from .. import doctor, peak, peers, timing
+from .. import peers, timing
+from ..machine import doctor, peak
 from . import gemm
 
 Array = np.ndarray[Any, Any]

@@ -23,7 +23,8 @@ from ...frontends.llm.weights import linear
 from ...kernels.cpu import isa
 from ...primitives.errors import ArgumentError, Unsupported
 from ...primitives.pipeline import Pipeline
-from .. import doctor, peak, timing
+from .. import timing
+from ..machine import doctor, peak
 from . import gemm, ggml
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,9 @@ import numpy as np
 import tilework as tw
 
 from ...primitives.errors import ArgumentError, TileworkError
-from .. import doctor, fresh, timing
+from .. import timing
+from ..costs import fresh
+from ..machine import doctor
 from . import missing, versions
 
 Array = np.ndarray[Any, Any]

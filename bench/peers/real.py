@@ -20,8 +20,9 @@ from ...kernels.cpu import isa
 from ...kernels.reference import gemm as reference
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
-from .. import cases, doctor, peak, peers, timing
+from .. import cases, peers, timing
 from ..cases import Shape
+from ..machine import doctor, peak
 from . import gemm
 from .report import machine_line, wide_console
 

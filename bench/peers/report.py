@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .. import load, peers
+from .. import peers
+from ..machine import load
 
 TITLES = {
     "compute": "bound by arithmetic",

@@ -6,7 +6,7 @@ import json
 from html import escape
 from typing import Any
 
-from .. import load
+from ..machine import load
 from ..tiles.report import digits
 from ..tiles.result import Result, Sweep
 from ..tiles.space import show

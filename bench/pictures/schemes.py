@@ -1,7 +1,7 @@
 """Pictures of schemes, drawn by matplotlib (extra `plot`): each paints one pair of axes from plain arrays.
 
 error_histogram, code_usage and reconstruction show one scheme on weights; sqnr_against_bits and layer_errors compare
-schemes, given what `tilework.bench.schemes.compare` returns.
+schemes, given what `tilework.bench.schemes.figures.compare` returns.
 """
 
 from __future__ import annotations

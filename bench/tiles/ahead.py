@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ...kernels.forge import Counts
-from ..doctor import usable_cores
+from ..machine.doctor import usable_cores
 
 Task = Callable[[], object]
 WORD = 2  # bytes of a task's number in the pipe that all take their next one from

@@ -9,7 +9,7 @@ from typing import Any
 from ...executors.tuned import STAGE
 from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
-from .. import ceilings, doctor
+from ..machine import ceilings, doctor
 from . import plans, problem
 from .problem import Problem
 from .result import Result, Sweep

@@ -108,7 +108,7 @@ def peak(
     import json
     from dataclasses import asdict
 
-    from .. import ceilings
+    from ..machine import ceilings
     from . import words
 
     found = [ceilings.measure(n, isa) for n in words.counts(threads)]

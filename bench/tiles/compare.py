@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...primitives.errors import ArgumentError
-from ..calm import LIMIT as LIMIT_OF_CALM
+from ..machine.calm import LIMIT as LIMIT_OF_CALM
 from .result import Result, Sweep
 from .space import show
 

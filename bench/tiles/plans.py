@@ -13,7 +13,7 @@ from ...executors.tuned import STAGE, Tunable, machine_of
 from ...kernels.cpu import isa
 from ...kernels.forge import Counts
 from ...primitives.errors import ArgumentError
-from .. import calm, peak
+from ..machine import calm, peak
 from ..timing import settle
 from .problem import Problem, aligned
 from .sampling import WallClock

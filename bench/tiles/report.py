@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .. import load
+from ..machine import load
 from ..pictures.data import best_axes
 from ..pictures.terminal import heatmap
 from .result import DROPPED, FAILED, LEFT, PRUNED, WRONG, Point, Result, Sweep

@@ -26,7 +26,7 @@ class Point:
     p5_us      microseconds a call, the 5th percentile of `samples`; median_us their median
     spread     of the fastest quarter of the samples
     stopped    why sampling ended: steady, budget, behind or slow
-    calm       whether they were taken while the core was our own (bench/calm.py); None: nobody looked
+    calm       whether they were taken while the core was our own (bench/machine/calm.py); None: nobody looked
     yard_us    microseconds that a fixed piece of work took right after it: how fast the machine was at that time
     cold_us    the same with the caches as `Sweep.cold` says
     predicted_us  what the model said before anything was compiled

@@ -11,7 +11,7 @@ from typing import Any
 from ...executors.tuned import Tunable
 from ...kernels import tuning
 from ...primitives.errors import ArgumentError, TileworkError
-from .. import ceilings, load
+from ..machine import ceilings, load
 from . import ahead, caching, final, rivals, search
 from .plans import Device, Ready, tunables
 from .problem import Problem

@@ -5,7 +5,7 @@
 
     suite = onnx.backend.test.BackendTest(backend, __name__)
 
-`python -m tilework.bench.onnx_suite` runs the suite and counts.
+`python -m tilework.bench.checks.onnx_suite` runs the suite and counts.
 """
 
 from __future__ import annotations

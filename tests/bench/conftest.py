@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilework.bench import ceilings
+from tilework.bench.machine import ceilings
 from tilework.bench.tiles import sweep as sweeps
 from tilework.bench.tiles.plans import Device
 from tilework.kernels import tuning

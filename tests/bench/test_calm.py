@@ -1,6 +1,6 @@
 """The probe of a core that is our own: what is far slower than the fastest probe is not calm."""
 
-from tilework.bench import calm
+from tilework.bench.machine import calm
 
 
 def test_a_probe_far_above_the_fastest_is_not_calm(monkeypatch):

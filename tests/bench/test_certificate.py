@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilework as tw
-from tilework.bench import certificate
+from tilework.bench.schemes import certificate
 from tilework.kernels.schemes.minifloats import FORMATS
 from tilework.primitives.errors import ArgumentError, Unsupported
 

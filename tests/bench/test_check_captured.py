@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from tilework.bench import captured_cases, check_captured, compile_cost
-from tilework.bench.on_arrays import evaluate
+from tilework.bench.checks import captured as check_captured
+from tilework.bench.checks import captured_cases
+from tilework.bench.checks.on_arrays import evaluate
+from tilework.bench.costs import compile_cost
 from tilework.kernels.capture import capture
 from tilework.primitives.errors import Unsupported
 

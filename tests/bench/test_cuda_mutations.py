@@ -1,6 +1,6 @@
 """Mistakes seeded into CUDA kernels: the interpreter, or a result that differs, shows nine in ten of them."""
 
-from tilework.bench import cuda_mutations
+from tilework.bench.checks import cuda_mutations
 
 
 def test_the_interpreter_catches_seeded_mistakes(report):

@@ -1,6 +1,6 @@
 """What `tilework doctor` says of CUDA."""
 
-from tilework.bench import doctor
+from tilework.bench.machine import doctor
 from tilework.kernels.cuda import compile as cuda_compile
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilework.bench import fuzz
+from tilework.bench.checks import fuzz
 from tilework.executors.schemes import files, get
 from tilework.primitives.errors import FileFormatError
 

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from tilework.bench import cases, load, peers, timing
+from tilework.bench import cases, peers, timing
 from tilework.bench.cases import GROUPS, Case, Shape
+from tilework.bench.machine import load
 from tilework.bench.peers import gemm, gemm_bars
 from tilework.executors.tiling import TilingExecutor
 from tilework.primitives.errors import ArgumentError, Unsupported

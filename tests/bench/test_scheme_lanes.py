@@ -7,8 +7,9 @@ import pytest
 
 import tilework as tw
 from tilework import Scheme
-from tilework.bench import check_schemes, scheme_lanes
-from tilework.bench.lanes import Lanes
+from tilework.bench.checks import scheme_lanes
+from tilework.bench.checks import schemes as check_schemes
+from tilework.bench.checks.lanes import Lanes
 from tilework.executors.schemes import checking
 from tilework.kernels.capture import capture
 

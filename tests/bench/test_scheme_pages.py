@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tilework.bench import accuracy, passport
 from tilework.bench.cli import app
+from tilework.bench.formats import accuracy
+from tilework.bench.schemes import passport
 from tilework.primitives.errors import ArgumentError, Unsupported
 
 SCHEME = """

@@ -1,6 +1,6 @@
 """Random convolutions with what may follow them, and their comparison with the reference, bit for bit.
 
-A case is made from its seed alone. bench/soak_convolutions.py runs as many as one likes.
+A case is made from its seed alone. bench/checks/soak_convolutions.py runs as many as one likes.
 """
 
 from __future__ import annotations

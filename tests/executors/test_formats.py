@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tilework as tw
-from tilework.bench.certificate import ML_DTYPES as ML
+from tilework.bench.schemes.certificate import ML_DTYPES as ML
 from tilework.kernels.reference import schemes as reference
 from tilework.kernels.schemes import affine, minifloats, mx
 from tilework.primitives.errors import ArgumentError

@@ -17,7 +17,7 @@ from tilework.executors import chaining
 def soak(*options):
     """Run the soak in a process of its own, in which Numba has three threads."""
     env = os.environ | {"NUMBA_NUM_THREADS": "3"}
-    command = [sys.executable, "-m", "tilework.bench.soak_pipelines", *map(str, options)]
+    command = [sys.executable, "-m", "tilework.bench.checks.soak_pipelines", *map(str, options)]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 

@@ -1,4 +1,4 @@
-"""The onnx package's own backend tests: a sample of them; `python -m tilework.bench.onnx_suite` runs all."""
+"""The onnx package's own backend tests: a sample of them; `python -m tilework.bench.checks.onnx_suite` runs all."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SAMPLE = (
 
 
 def test_a_sample_of_the_packages_own_tests_passes():
-    from tilework.bench import onnx_suite
+    from tilework.bench.checks import onnx_suite
 
     found = {name: onnx_suite.outcome(test) for _, name, test in onnx_suite.cases(SAMPLE)}
     assert len(found) == 7

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tilework as tw
-from tilework.bench import onnx_operators
-from tilework.bench.onnx_draws import OPERATORS
+from tilework.bench.checks import onnx_operators
+from tilework.bench.checks.onnx_draws import OPERATORS
 from tilework.primitives.errors import Unsupported
 
 

@@ -66,7 +66,7 @@ def test_doctor_says_what_the_machine_has():
 
 
 def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
-    from tilework.bench import doctor
+    from tilework.bench.machine import doctor
 
     monkeypatch.setattr(doctor, "version_of", lambda name: None)
     output = " ".join(invoke("doctor").output.split())
@@ -74,7 +74,7 @@ def test_doctor_says_how_to_get_what_is_missing(monkeypatch):
 
 
 def test_doctor_says_where_a_cache_cannot_be_written(monkeypatch, tmp_path):
-    from tilework.bench import doctor
+    from tilework.bench.machine import doctor
 
     (tmp_path / "file").touch()
     assert doctor.writable(tmp_path / "a" / "b")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilework as tw
-from tilework.bench import fuzz, soak_convolutions, soak_pipelines
+from tilework.bench.checks import fuzz, soak_convolutions, soak_pipelines
 from tilework.bench.prove import Proof
 
 pytestmark = pytest.mark.soak

@@ -1,0 +1,1 @@
+"""What this machine has, what it can do at most, and what other programs take of it meanwhile."""

@@ -1,0 +1,1 @@
+"""`tilework scheme ..` and `tilework bench schemes`: figures, proofs, pages and speed of quantization schemes."""
