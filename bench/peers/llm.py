@@ -21,6 +21,7 @@ from ...frontends.gguf import TYPES, RawTensor, encoded
 from ...frontends.llm import Config, Model, Weights
 from ...frontends.llm.weights import linear
 from ...kernels.cpu import isa
+from ...kernels.cpu.packing import SLACK
 from ...primitives.errors import ArgumentError, Unsupported
 from ...primitives.pipeline import Pipeline
 from .. import timing
@@ -127,14 +128,6 @@ def tensors(config: Config, qtype: str) -> dict[str, RawTensor]:
     return found
 
 
-def moved(raw: RawTensor) -> float:
-    """Bytes of a matrix as products read it: codes, and scales (and offsets) in float32."""
-    grouped = raw.quantized().scheme.grouped
-    assert grouped is not None
-    per_group = 4 * (2 if grouped.offset else 1)
-    return float(np.prod(raw.shape)) * (grouped.bits / 8 + per_group / grouped.group)
-
-
 class _Products:
     """The seven matrices of each layer, each with rows of its own K."""
 
@@ -148,6 +141,12 @@ class _Products:
                 name = f"blk.{n}.{part}.weight"
                 self.pipe.output(name, linear(inputs[shape[1]], weights.matrix(name, shape), "int8"))
         self.plan = executor.compile(self.pipe)
+
+    @property
+    def moved(self) -> int:
+        """Bytes of all matrices as products read them."""
+        steps = self.plan.lowered.pipe.steps
+        return sum(v.data.nbytes - SLACK for step in steps for slot, v in step.inputs.items() if slot == "packed")
 
     def call(self, rows: int) -> tuple[Callable[[], Any], dict[str, Array], dict[str, Array]]:
         """A bound call, its inputs and its outputs."""
@@ -184,7 +183,7 @@ def _time(name: str, qtype: str, threads: int, options: Options) -> list[Row]:
     products = _Products(weights, config, executor)
     session = Model(config, weights, None, executor=executor).session()
     raws = [given[f"blk.{n}.{part}.weight"] for n in range(config.layers) for part in matrices(config)]
-    nbytes, in_file = sum(map(moved, raws)), float(sum(raw.nbytes for raw in raws))
+    nbytes, in_file = float(products.moved), float(sum(raw.nbytes for raw in raws))
     per_token = 2.0 * sum(float(np.prod(raw.shape)) for raw in raws)
     rows = []
     for tokens in options.tokens:

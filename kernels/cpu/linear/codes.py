@@ -6,12 +6,14 @@ matrix. A sum of x * (w + above) is corrected by above * sum of x, which the row
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import isa
 from ..dot import DOTS
 from ..simd import I8, I32, Emitter, vector
+from . import layout
 
 PAIRS = (0, 2, 1, 3)  # the order in which x holds each 4 values of K where instructions multiply pairs of int16
 
@@ -20,7 +22,7 @@ PAIRS = (0, 2, 1, 3)  # the order in which x holds each 4 values of K where inst
 class Codes:
     """
     level   instruction set level
-    bits    of a stored code
+    bits    of a stored code, as in layout.py
     form    plain   the codes themselves
             shifts  plus a byte for each column and block
             table   bytes of a table of 16, in every 16 bytes at the table's address
@@ -36,8 +38,13 @@ class Codes:
 
     @property
     def places(self) -> int:
-        """Codes in a byte."""
-        return 8 // self.bits
+        """Values of K in a byte of each column, over the words of a unit."""
+        return layout.unit(self.bits) // 4
+
+    @property
+    def words(self) -> int:
+        """Vectors that a unit of one vector of columns takes."""
+        return layout.words(self.bits)
 
     @property
     def lanes(self) -> int:
@@ -89,20 +96,36 @@ class Unpacking:
             e.b.mul(e.b.zext(e.load(e.offset(shifts, lanes * j), narrow, 1), self.kind), ones) for j in range(vectors)
         ]
 
-    def bytes_of(self, raw: Any, place: int, j: int) -> Any:
-        """The bytes at one place of vector j of a unit, as 32-bit lanes."""
-        e, bits = self.e, self.codes.bits
-        x = raw
-        if bits < 8:
-            if place:
-                x = e.b.lshr(x, e.constant(self.kind, bits * place))
-            x = e.b.and_(x, e.constant(self.kind, ((1 << bits) - 1) * 0x01010101))
+    def bytes_of(self, raw: Sequence[Any], place: int, j: int) -> Any:
+        """The bytes at one place of vector j of a unit, whose words are `raw`, as 32-bit lanes."""
+        e = self.e
+        x = self._code(raw, place)
         if self.codes.form == "table":
             return e.b.bitcast(self._looked_up(e.b.bitcast(x, self.table.type)), self.kind)
         if self.codes.form == "shifts":
             bytes_ = vector(I8, 4 * self.codes.lanes)
             return e.b.bitcast(e.b.add(e.b.bitcast(x, bytes_), e.b.bitcast(self.shift[j], bytes_)), self.kind)
         return x
+
+    def _code(self, raw: Sequence[Any], place: int) -> Any:
+        bits = self.codes.bits
+        if bits == 8:
+            return raw[0]
+        low = layout.SPLIT.get(bits, bits)
+        word, inside = divmod(place, 8 // low)
+        x = self._field(raw[word], low * inside, low, 0)
+        if low == bits:
+            return x
+        return self.e.b.or_(x, self._field(raw[-1], (bits - low) * place, bits - low, low))
+
+    def _field(self, x: Any, at: int, bits: int, to: int) -> Any:
+        """Bits at..at + bits of every byte, moved to bit `to` on."""
+        e = self.e
+        if at > to:
+            x = e.b.lshr(x, e.constant(self.kind, at - to))
+        elif at < to:
+            x = e.b.shl(x, e.constant(self.kind, to - at))
+        return e.b.and_(x, e.constant(self.kind, (((1 << bits) - 1) << to) * 0x01010101))
 
     def parts(self, x: Any) -> list[Any]:
         """Bytes as the operands of the instruction: themselves, or as int16 in the order PAIRS."""

@@ -28,6 +28,8 @@ NAMES = (
     "x_block",  # bytes of a block of x
     "plane",  # bytes of a column plane
     "mc",  # rows of x that stay in L2
+    "shared",  # blocks after a record of factors; 0 if there are none
+    "factors",  # bytes of that record
 )
 FILL = len(gemm.NAMES) - len(NAMES)  # words without meaning that follow
 
@@ -53,12 +55,14 @@ def linear_entry(bases, block, ranges):
             while done < blocks:
                 now = min(per, blocks - done)
                 b, b_step = panel + done * record, record
+                if block[52]:
+                    b += done // block[52] * block[53]
+                # codes of the next pass come from L3 or memory while this one is multiplied: a stream of so few
+                # bytes is over before the hardware has seen that it is one
+                ahead = b + now * record
                 if unpack:
                     call(unpack, unpacked, block[47], units, 0, b, record, 0, 0, 0, 0, 0, table, 0, now, 0, 0)
                     b, b_step = unpacked, block[47]
-                # codes of the next pass come from L3 or memory while this one is multiplied: a stream of so few
-                # bytes is over before the hardware has seen that it is one
-                ahead = panel + (done + now) * record
                 share = ((now * record // count) & -64) + 64 if unpack else 0
                 r = 0
                 while r < rows:

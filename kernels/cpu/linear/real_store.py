@@ -13,6 +13,7 @@ from ...reference.linear import spread, unpack_bytes
 from .. import isa, packing
 from . import layout
 from .decode import SHUFFLED, Decode
+from .numbers import Numbers
 
 Array = np.ndarray[Any, Any]
 FARTHEST = 2**23  # up to here code - zero_point is exact in float32
@@ -47,7 +48,7 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         else:
             blocks[1], then, lowest = zero.astype(np.float32), "minus", 0
     made = layout.Layout(N, K, level.lanes, bits, depth, len(blocks))
-    packed = layout.pack(made, q, blocks)
+    packed = layout.pack(made, q, Numbers("f32", tuple(b.astype(np.float32, copy=False) for b in blocks)))
     shuffles = level.lanes == SHUFFLED and bits <= 4
     if fmt.kind == "table":
         values, form = np.asarray(parameters[-1], np.float32), "shuffle" if shuffles else "table"

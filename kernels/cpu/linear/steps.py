@@ -60,7 +60,9 @@ class Engine:
         if self.packed(M):
             return self.layout.blocks
         passes = -(-self.layout.blocks * self.unpacked // L1_FOR_B)
-        return max(1, -(-self.layout.blocks // passes))
+        per = max(1, -(-self.layout.blocks // passes))
+        shared = max(1, self.layout.shared)
+        return -(-per // shared) * shared  # passes begin where factors do
 
     def rows(self, M: int) -> int:
         """Rows of a pass: what L2 holds, in whole tiles of nearly equal number."""
@@ -86,15 +88,17 @@ class Engine:
         return gemm.WORK + 4 * self.layout.nr * self.rows(M) + unpacked + 64
 
     def tiles(self, M: int) -> functions.Functions:
-        short = self.layout.depth <= SHORT
+        short, packed = self.layout.depth <= SHORT, self.packed(M)
+        form = (self.layout.form, self.layout.shared) if packed else ()
         made = tuple(
-            GroupTile(self.codes, n, VECTORS, self.packed(M), self.zeros, self.layout.parameters == 2, short)
+            GroupTile(self.codes, n, VECTORS, packed, self.zeros, self.layout.parameters == 2, short, *form)
             for n in self.heights(M)
         )
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "GroupTile"), made)
 
     def unpacker(self) -> functions.Functions:
-        made = (Unpack(self.codes, VECTORS, self.zeros, self.layout.parameters == 2),)
+        layout = self.layout
+        made = (Unpack(self.codes, VECTORS, self.zeros, layout.parameters == 2, layout.form, layout.shared),)
         return functions.Functions("tilework.kernels.cpu.linear.tiles", ("Codes", "Unpack"), made)
 
     def parameters(self, M: int, plane: int) -> list[int]:
@@ -113,6 +117,8 @@ class Engine:
             "record": layout.record,
             "blocks": layout.blocks,
             "per": self.per(M),
+            "shared": layout.shared,
+            "factors": layout.factors,
             "unpacked": self.unpacked,
             "units": layout.units,
             "x_block": self.x_block,

@@ -11,7 +11,7 @@ from ....primitives.errors import Unsupported
 from ...linear import CodeFormat
 from ...reference.linear import levels, spread, unpack_bytes
 from .. import isa
-from . import layout
+from . import layout, numbers
 from .codes import Codes, shuffles_bytes
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
     count = len(fmt.parameters)
     blocks = [spread(p, fmt, N, K) for p in parameters[:count]]
     kept, shifts = [blocks[0]], None
-    bits, form, above, zeros = layout.stored_bits(fmt.bits, depth), "plain", -fmt.lowest, False
+    bits, form, above, zeros = layout.stored_bits(fmt.bits, depth, split=True), "plain", -fmt.lowest, False
     table = np.zeros(TABLE_BYTES, np.uint8)
     if fmt.kind == "offset":
         kept.append(blocks[1])
@@ -60,8 +60,9 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
             table = np.tile(np.resize(entries, 16), TABLE_BYTES // 16)
         else:
             q, bits = entries[q], 8
-    made = layout.Layout(N, K, level.lanes, bits, depth, len(kept), shifts is not None)
-    packed = layout.pack(made, q, kept, shifts)
+    small = numbers.kept(kept)
+    made = layout.Layout(N, K, level.lanes, bits, depth, len(kept), shifts is not None, small.form, small.shared)
+    packed = layout.pack(made, q, small, shifts)
     return Stored(Codes(level.name, bits, form), made, packed, above, zeros, table)
 
 

@@ -13,6 +13,7 @@ then the values. Shifts of a packed panel are not added to codes: their products
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from .. import isa
@@ -20,6 +21,7 @@ from ..dot import DOTS
 from ..simd import F32, I8, I32, function, vector
 from .codes import Codes, Unpacking, dot
 from .loops import ARGUMENTS, Loops
+from .numbers import BYTES, FACTOR, expanded, halves
 
 
 def x_header(wide: bool) -> int:
@@ -36,6 +38,7 @@ class GroupTile:
     zeros     whether the bytes of shifts are zero points, which multiply the correction
     offset    whether blocks have offsets
     short     whether the sum of a block of x fits int16
+    form      of the panel's parameters (numbers.py); shared: blocks that have their factors in common
     """
 
     codes: Codes
@@ -45,6 +48,8 @@ class GroupTile:
     zeros: bool = False
     offset: bool = False
     short: bool = False
+    form: str = "f32"
+    shared: int = 0
 
     @property
     def level(self) -> str:
@@ -54,7 +59,7 @@ class GroupTile:
     def name(self) -> str:
         switches = {"p": self.packed, "z": self.zeros, "o": self.offset, "s": self.short}
         flags = "".join(letter for letter, on in switches.items() if on)
-        return f"group_{self.codes.name}_{self.rows}x{self.vectors}{flags}"
+        return f"group_{self.codes.name}_{self.rows}x{self.vectors}{flags}_{self.form}{self.shared}"
 
     @property
     def chains(self) -> int:
@@ -76,7 +81,65 @@ class GroupTile:
         return self.offset or self.codes.form == "shifts"
 
 
-class _Tile(Loops):
+class _Records(Loops):
+    """Goes along the records of a panel, whose parameters are in a form and may have factors."""
+
+    lanes: int
+    vectors: int
+    parameters_of: int  # numbers of a block
+    form: str
+    shared: int
+
+    def records(self, count: Any, b: Any, state: list[Any], body: Any) -> list[Any]:
+        """body(address of a record, factors, state) for each one; returns the last state."""
+        pitch = self.arg["pitch"]
+
+        def record(factors: Any) -> Any:
+            def turn(now: list[Any]) -> list[Any]:
+                return [self.b.add(now[0], pitch), *body(now[0], factors, now[1:])]
+
+            return turn
+
+        if not self.shared:
+            return self.repeat(count, [b, *state], record(None))[1:]
+
+        def group(now: list[Any]) -> list[Any]:
+            b, left, *state = now
+            factors = [
+                [
+                    halves(self, self.offset(b, FACTOR * self.lanes * (self.vectors * p + j)), self.lanes)
+                    for j in range(self.vectors)
+                ]
+                for p in range(self.parameters_of)
+            ]
+            first = self.offset(b, FACTOR * self.lanes * self.vectors * self.parameters_of)
+            whole = self.i64(self.shared)
+            some = self.b.select(self.b.icmp_unsigned("<", left, whole), left, whole)
+            after = self.repeat(some, [first, *state], record(factors))
+            return [after[0], self.b.sub(left, some), *after[1:]]
+
+        groups = self.b.udiv(self.b.add(count, self.i64(self.shared - 1)), self.i64(self.shared))
+        return self.repeat(groups, [b, count, *state], group)[2:]
+
+    def parameters(self, record: Any, factors: Any) -> list[list[Any]]:
+        """Scales and offsets of a block."""
+        n, size = self.vectors, BYTES[self.form] * self.lanes
+        return [
+            [
+                expanded(
+                    self,
+                    self.form,
+                    self.offset(record, size * (n * p + j)),
+                    self.lanes,
+                    factors[p][j] if factors else None,
+                )
+                for j in range(n)
+            ]
+            for p in range(self.parameters_of)
+        ]
+
+
+class _Tile(_Records):
     def __init__(self, tile: GroupTile, made: Any):
         super().__init__(made, ARGUMENTS)
         self.tile, self.codes, self.level = tile, tile.codes, isa.LEVELS[tile.level]
@@ -86,7 +149,9 @@ class _Tile(Loops):
         self.nr = self.lanes * tile.vectors
         codes = replace(tile.codes, form="plain") if tile.corrected else tile.codes
         self.unpacking = Unpacking(self, codes, self.arg["epilogue"]) if tile.packed else None
-        self.parameter_bytes = 4 * self.nr * (2 if tile.offset else 1)
+        self.vectors, self.parameters_of = tile.vectors, 2 if tile.offset else 1
+        self.form, self.shared = tile.form, tile.shared
+        self.parameter_bytes = BYTES[tile.form] * self.nr * self.parameters_of
         self.header = self.parameter_bytes + (self.nr if tile.zeros or tile.corrected else 0)
 
     def build(self) -> None:
@@ -96,12 +161,11 @@ class _Tile(Loops):
             rows.append(self.b.add(rows[-1], arg["ldc"]))
         sums = [self.load(self.offset(row, self.width * j), self.floats, 4) for row in rows for j in range(n)]
 
-        def block(now: list[Any]) -> list[Any]:
-            a, b, *sums = now
-            sums = self.block(a, b, sums)
-            return [self.b.add(a, arg["stride"]), self.b.add(b, arg["pitch"]), *sums]
+        def block(record: Any, factors: Any, now: list[Any]) -> list[Any]:
+            a, *sums = now
+            return [self.b.add(a, arg["stride"]), *self.block(a, record, factors, sums)]
 
-        sums = self.repeat(arg["segments"], [arg["a"], arg["b"], *sums], block)[2:]
+        sums = self.records(arg["segments"], arg["b"], [arg["a"], *sums], block)[1:]
         for k, x in enumerate(sums):
             self.store(x, self.offset(rows[k // n], self.width * (k % n)), 4)
         self.b.ret_void()
@@ -112,11 +176,11 @@ class _Tile(Loops):
             rows.append(self.b.add(rows[-1], self.arg["lda"]))
         return rows
 
-    def block(self, a: Any, b: Any, sums: list[Any]) -> list[Any]:
+    def block(self, a: Any, b: Any, factors: Any, sums: list[Any]) -> list[Any]:
         tile = self.tile
         rows = self.x_rows(a)
         # a packed panel is read in the order in which it lies, which is what the hardware's prefetch follows
-        parameters = self.parameters(b) if tile.packed else None
+        parameters = self.parameters(b, factors) if tile.packed else None
         accs = self.first(rows, self.offset(b, self.parameter_bytes))
         accs += [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
         start = self.offset(a, x_header(tile.wide)), self.offset(b, self.header)
@@ -131,15 +195,7 @@ class _Tile(Loops):
             if tile.high:
                 part = [self.b.ashr(x, self.constant(self.ints, 4)) for x in part]
             accs[: self.size] = [self.b.add(x, y) for x, y in zip(accs[: self.size], part, strict=True)]
-        return self.take_in(rows, parameters or self.parameters(b), accs[: self.size], sums)
-
-    def parameters(self, b: Any) -> list[list[Any]]:
-        """Scales and offsets of a block."""
-        n = self.tile.vectors
-        return [
-            [self.load(self.offset(b, self.width * (n * p + j)), self.floats, 4) for j in range(n)]
-            for p in range(2 if self.tile.offset else 1)
-        ]
+        return self.take_in(rows, parameters or self.parameters(b, factors), accs[: self.size], sums)
 
     def first(self, rows: list[Any], shifts: Any) -> list[Any]:
         """Where the integer sums start: the correction of the row."""
@@ -173,7 +229,10 @@ class _Tile(Loops):
         """The products of one unit."""
         tile, codes, n = self.tile, self.codes, self.tile.vectors
         rows = self.x_rows(a)
-        raw = [self.load(self.offset(b, self.width * j), self.ints, 4) for j in range(n)] if tile.packed else []
+        words = codes.words if tile.packed else 0
+        raw = [
+            [self.load(self.offset(b, self.width * (n * w + j)), self.ints, 4) for w in range(words)] for j in range(n)
+        ]
         step = 4 * codes.item
         for place in range(codes.places):
             if self.unpacking is not None:
@@ -187,20 +246,20 @@ class _Tile(Loops):
                     ]
                     for j in range(n)
                 ]
-            chain = (place % tile.chains) * self.size
+            start = (place % tile.chains) * self.size
             for p in range(codes.parts):
                 for i, row in enumerate(rows):
                     x = self.splat(self.load(self.offset(row, place * step + 4 * p), I32, 1), self.lanes)
                     for j in range(n):
-                        k = chain + i * n + j
+                        k = start + i * n + j
                         accs[k] = dot(self, codes, accs[k], w[j][p], x)
-        read = self.width * n * (1 if tile.packed else codes.places * codes.parts)
+        read = self.width * n * (words or codes.places * codes.parts)
         return [self.offset(a, step * codes.places), self.offset(b, read), *accs]
 
-    def bytes_of(self, raw: Any, place: int, j: int) -> Any:
+    def bytes_of(self, raw: list[Any], place: int, j: int) -> Any:
         assert self.unpacking is not None
         if self.tile.high and place:
-            return self.b.and_(raw, self.constant(self.ints, -0x0F0F0F10))  # 0xF0F0F0F0
+            return self.b.and_(raw[0], self.constant(self.ints, -0x0F0F0F10))  # 0xF0F0F0F0
         return self.unpacking.bytes_of(raw, place, j)
 
     def take_in(self, rows: list[Any], parameters: list[list[Any]], accs: list[Any], sums: list[Any]) -> list[Any]:
@@ -228,6 +287,8 @@ class Unpack:
     vectors: int
     zeros: bool = False
     offset: bool = False
+    form: str = "f32"
+    shared: int = 0
 
     @property
     def level(self) -> str:
@@ -235,54 +296,57 @@ class Unpack:
 
     @property
     def name(self) -> str:
-        return f"unpack_{self.codes.name}_{self.vectors}{'z' if self.zeros else ''}{'o' if self.offset else ''}"
+        flags = f"{'z' if self.zeros else ''}{'o' if self.offset else ''}"
+        return f"unpack_{self.codes.name}_{self.vectors}{flags}_{self.form}{self.shared}"
 
 
-class _Unpack(Loops):
+class _Unpack(_Records):
     def __init__(self, unpack: Unpack, made: Any):
         super().__init__(made, ARGUMENTS)
         self.unpack, self.codes = unpack, unpack.codes
-        self.width = 4 * unpack.codes.lanes
+        self.lanes, self.width = unpack.codes.lanes, 4 * unpack.codes.lanes
+        self.vectors, self.parameters_of = unpack.vectors, 2 if unpack.offset else 1
+        self.form, self.shared = unpack.form, unpack.shared
         self.ints = vector(I32, unpack.codes.lanes)
         self.unpacking = Unpacking(self, unpack.codes, self.arg["epilogue"])
 
     def build(self) -> None:
-        arg, n = self.arg, self.unpack.vectors
-        head = n * (2 if self.unpack.offset else 1)
+        n, lanes = self.vectors, self.lanes
+        head = BYTES[self.form] * lanes * n * self.parameters_of
 
-        shifts = self.width // 4  # bytes of a vector's shifts
-
-        def block(now: list[Any]) -> list[Any]:
-            target, source = now
-            for j in range(head):
-                at = self.width * j
-                self.store(self.load(self.offset(source, at), self.ints, 4), self.offset(target, at), 4)
-            ahead = behind = self.width * head
+        def block(source: Any, factors: Any, now: list[Any]) -> list[Any]:
+            target = now[0]
+            ahead, behind = 0, head
+            for x in chain.from_iterable(self.parameters(source, factors)):
+                self.store(x, self.offset(target, ahead), 4)
+                ahead += self.width
             if self.unpack.zeros or self.codes.form == "shifts":
                 self.unpacking.begin(self.offset(source, behind), n)
-                behind += n * shifts
+                behind += n * lanes
             if self.unpack.zeros:
                 for j in range(n):
-                    at = self.width * head + shifts * j
-                    narrow = self.load(self.offset(source, at), vector(I8, shifts), 1)
-                    self.store(narrow, self.offset(target, at), 1)
-                ahead += n * shifts
-            self.repeat(arg["steps"], [self.offset(target, ahead), self.offset(source, behind)], self.unit)
-            return [self.b.add(target, arg["lda"]), self.b.add(source, arg["pitch"])]
+                    narrow = self.load(self.offset(source, head + lanes * j), vector(I8, lanes), 1)
+                    self.store(narrow, self.offset(target, ahead + lanes * j), 1)
+                ahead += n * lanes
+            self.repeat(self.arg["steps"], [self.offset(target, ahead), self.offset(source, behind)], self.unit)
+            return [self.b.add(target, self.arg["lda"])]
 
-        self.repeat(arg["segments"], [arg["a"], arg["b"]], block)
+        self.records(self.arg["segments"], self.arg["b"], [self.arg["a"]], block)
         self.b.ret_void()
 
     def unit(self, now: list[Any]) -> list[Any]:
         target, source = now
-        n, at = self.unpack.vectors, 0
-        raw = [self.load(self.offset(source, self.width * j), self.ints, 4) for j in range(n)]
+        n, words, at = self.vectors, self.codes.words, 0
+        raw = [
+            [self.load(self.offset(source, self.width * (n * w + j)), self.ints, 4) for w in range(words)]
+            for j in range(n)
+        ]
         for place in range(self.codes.places):
             for j in range(n):
                 for x in self.unpacking.parts(self.unpacking.bytes_of(raw[j], place, j)):
                     self.store(x, self.offset(target, at), 4)
                     at += self.width
-        return [self.offset(target, at), self.offset(source, self.width * n)]
+        return [self.offset(target, at), self.offset(source, self.width * n * words)]
 
 
 def emit(module: Any, what: GroupTile | Unpack, attributes: tuple[str, ...] = ()) -> Any:
