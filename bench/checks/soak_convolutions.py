@@ -2,8 +2,10 @@
 
 They are made by tests/executors/random_convolutions.py. Each instruction set level that this machine has is a process
 of its own, in which everything is compiled for a processor of that level. What the reference gives is computed once,
-in the first process; the others compare with its digests. Exits with 1 where a byte differs, and prints the seed, from
-which the case can be made again: --first SEED --count 1.
+in the first process; the others compare with its digests. Prints what was drawn, and how many configurations are
+distinct: those whose operator, sizes, types, layouts and what follows are another's differ in their numbers alone. Says
+on stderr how far it is. Exits with 1 where a byte differs, and prints the seed, from which the case can be made again:
+--first SEED --count 1.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +51,9 @@ def digest(result: Any) -> str:
     return hashlib.sha1(f"{result.shape}{result.dtype}".encode() + result.tobytes()).hexdigest()
 
 
-def one(made: Any, seed: int, known: dict[str, Any]) -> str:
+def one(made: Any, case: Any, known: dict[str, Any]) -> str:
     """What is wrong with a case; empty if nothing is."""
-    case, expected = made.make(seed), None
+    seed, expected = case.seed, None
     if str(seed) not in known:
         expected = made.reference(case)
         known[str(seed)] = [list(expected.shape), expected.dtype.name, digest(expected)]
@@ -68,18 +71,27 @@ def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[
 
     made, start = generator(), time.monotonic()
     level, done, wrong = isa.available()[-1].name, 0, 0
+    distinct, kinds = set(), Counter[str]()
     for seed in range(first, first + count):
         try:
-            text = one(made, seed, known)
+            case = made.make(seed)
+            distinct.add(case.text)
+            kinds.update(case.kinds)
+            text = one(made, case, known)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
         if text:
             wrong += 1
             print(f"{level}, seed {seed}: {text}", flush=True)
         done += 1
+        if done % 500 == 0:
+            print(f"{level}: {done} of {count}, {wrong} wrong, {time.monotonic() - start:.0f} s", file=sys.stderr)
         if time.monotonic() - start > seconds:
             break
-    return {"level": level, "done": done, "wrong": wrong, "seconds": time.monotonic() - start}
+    return {
+        "level": level, "done": done, "wrong": wrong, "seconds": time.monotonic() - start,
+        "distinct": len(distinct), "kinds": dict(kinds),
+    }  # fmt: skip
 
 
 def elsewhere(level: str | None, first: int, count: int, seconds: float, file: Path) -> dict[str, Any]:
@@ -135,7 +147,7 @@ def main(given: list[str] | None = None) -> int:
         if unknown:
             parser.error(f"--level {unknown[0]}: {', '.join([best, *replay.levels()])} are here")
         levels = [None if name == best else name for name in options.level]
-    failed = False
+    failed, shown = False, False
     with tempfile.TemporaryDirectory() as folder:
         for level in levels:
             file = Path(folder, "known.json")
@@ -147,6 +159,11 @@ def main(given: list[str] | None = None) -> int:
                 f"{rate:.0f} a minute",
                 flush=True,
             )
+            if found["done"] and not shown:
+                shown = True
+                print(f"{found['distinct']} distinct configurations; of {found['done']} are", flush=True)
+                for kind, n in sorted(found["kinds"].items()):
+                    print(f"    {kind:48} {n:6}  {n / found['done']:6.1%}", flush=True)
     return 1 if failed else 0
 
 

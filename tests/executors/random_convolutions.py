@@ -23,8 +23,10 @@ PAIRS = [
     ("u8", "s8"), ("u8", "s8"), ("u8", "s8"), ("s8", "s8"), ("u8", "u8"), ("s8", "u8"), ("s16", "s16"),
     ("f32", "f32"), ("f32", "f32"), ("f16", "f32"), ("bf16", "f32"), ("bf16", "bf16"),
 ]  # fmt: skip
-# What is compiled in: how many outputs, and for depthwise kernels their windows. Few of each, so that thousands of
-# cases share what is compiled; all other sizes are numbers of the run.
+# What is compiled in: how many vectors of outputs, the groups of real numbers, and for depthwise kernels their windows.
+# Few of each, so that thousands of cases share what is compiled; all other sizes are numbers of the run. The first
+# NARROW seeds, which tests run, draw outputs and channels from as few; the others draw at large what costs little.
+NARROW = 100
 GROUPS = [(1, 0, 0)] * 8 + [(2, 3, 5), (3, 1, 17), (2, 8, 16), (4, 4, 4), (5, 2, 8), (6, 1, 2), (2, 0, 70)]
 DEPTHWISE = (1, 3, 16, 20, 64, 70, 144)
 WINDOWS: dict[int, list[tuple[Ints, Ints, Ints]]] = {  # kernel, strides, dilations
@@ -37,12 +39,17 @@ WINDOWS: dict[int, list[tuple[Ints, Ints, Ints]]] = {  # kernel, strides, dilati
 
 @dataclass
 class Case:
-    """bound: by how much each number of the result may differ, where the instructions round elsewhere; else None."""
+    """
+    text   what it is; cases with the same text differ in their numbers alone
+    kinds  of which kinds it is, for counting
+    bound  by how much each number of the result may differ, where the instructions round elsewhere; else None
+    """
 
     seed: int
     pipe: Any
     inputs: dict[str, Any]
     text: str
+    kinds: tuple[str, ...]
     bound: Any = None
 
 
@@ -78,17 +85,22 @@ def make(seed: int) -> Case:
     kernel = [int(rng.integers(1, most + 1)) if rng.random() < 0.5 else min(3, most) for _ in range(spatial)]
     strides = [pick(1, 1, 1, 2, 3) for _ in range(spatial)]
     dilations = [pick(1, 1, 1, 2) for _ in range(spatial)]
+    at_large = seed >= NARROW and rng.random() < 0.4
     groups, inside, each = pick(*GROUPS)
+    if at_large and groups > 1 and not real:
+        groups, inside, each = (int(rng.integers(1, n)) for n in (9, 10, 24))
     large = False
     if rng.random() < 0.25:
-        groups, inside, each = pick(*DEPTHWISE), 1, 1
+        groups, inside, each = int(rng.integers(1, 150)) if at_large and not real else pick(*DEPTHWISE), 1, 1
         if transposed:
             kernel, strides, dilations = [3] * spatial, [2] * spatial, [1] * spatial
         large = real and not transposed and rng.random() < 0.4
-    if groups > 1 and not transposed:
+    if groups > 1 and not transposed and not (at_large and (inside * each > 1 or rng.random() < 0.2)):
         kernel, strides, dilations = (list(x) for x in pick(*WINDOWS[spatial]))
-    inside = inside or pick(1, 2, 3, 4, 5, 8, 16, 17)
-    each = each or (pick(1, 16, 17, 40, 70) if (x_dtype, w_dtype) == ("u8", "s8") else pick(5, 16, 70))
+    inside = inside or (int(rng.integers(1, 50)) if at_large else pick(1, 2, 3, 4, 5, 8, 16, 17))
+    if not each:
+        few = (1, 16, 17, 40, 70) if (x_dtype, w_dtype) == ("u8", "s8") else (5, 16, 70)
+        each = int(rng.integers(1, 100)) if at_large else pick(*few)
     if transposed:
         each = min(each, 16)
         strides = [2] * spatial if rng.random() < 0.5 else [1, *[2] * (spatial - 1)]
@@ -163,7 +175,47 @@ def make(seed: int) -> Case:
         f"{x_dtype}{w_dtype} {'transposed ' * transposed}{layout}{shape} {w_layout}{w.shape} to {out_layout} "
         f"strides {strides} pads {pads} dilations {dilations} groups {groups} {sorted(more)} then {follow}"
     )
-    return Case(seed, pipe, inputs, text, bound)
+    kinds = _kinds(transposed, inside, each, groups, follow, x_dtype, w_dtype, more, inputs, dynamic)
+    kinds += _sizes(batch, image, kernel, strides, pads, reach)
+    kinds += (f"{layout} to {out_layout}", f"weights {w_layout}", *(["dilated"] if max(dilations) > 1 else []))
+    return Case(seed, pipe, inputs, text, kinds, bound)
+
+
+def _kinds(transposed, inside, each, groups, follow, x_dtype, w_dtype, more, inputs, dynamic):
+    """What a convolution computes, as names to count."""
+    form = "transposed" if transposed else "dense" if groups == 1 else "depthwise" if inside == each == 1 else "grouped"
+    found = [f"convolution, {form}", f"types {x_dtype} {w_dtype}", f"then {follow or 'nothing'}"]
+    for slot, name in (("a_zero_point", "zero point of x"), ("b_zero_point", "zero point of weights")):
+        if slot in more:
+            given = more[slot]
+            many = " each" if len(given.shape) else ""
+            found.append(f"{name}{many}{', an input' if slot in inputs else ''}")
+    if "w" in inputs:
+        found.append("weights an input")
+    if dynamic:
+        found.append("sizes known at run time")
+    if inside * groups == 1:
+        found.append("one channel")
+    return tuple(found)
+
+
+def _sizes(batch, image, kernel, strides, pads, reach):
+    """What is out of the ordinary about the sizes of a window and an image."""
+    spatial = len(image)
+    found = [f"{spatial}-D", f"batch {batch}"]
+    if 0 in image:
+        found.append("no pixel")
+    if all(n == 1 for n in image):
+        found.append("one pixel")
+    if any(s > k for s, k in zip(strides, kernel, strict=True)):
+        found.append("stride larger than the kernel")
+    if any(r > n for r, n in zip(reach, image, strict=True)):
+        found.append("kernel larger than the image")
+    if pads[:spatial] != pads[spatial:]:
+        found.append("asymmetric padding")
+    elif any(pads):
+        found.append("symmetric padding")
+    return tuple(found)
 
 
 def _followed(rng, pipe, inputs, y, follow, real, channel, outputs, op, geometry):
@@ -245,7 +297,12 @@ def pool(seed, rng, pick) -> Case:
     if rng.random() < 0.3:
         y = tw.ops.relu(y)
     pipe.output("y", y)
-    return Case(seed, pipe, {"x": x}, f"{kind} {dtype}{shape} {given} {more}")
+    ones = [1] * spatial
+    window = (
+        (given[0], more["strides"], more["pads"], reach) if "pads" in more else (ones, ones, 2 * [0] * spatial, ones)
+    )
+    kinds = (kind, f"{kind} of {dtype}", *_sizes(sizes["N"], [sizes[a] for a in inner], *window))
+    return Case(seed, pipe, {"x": x}, f"{kind} {dtype}{shape} {given} {more}", kinds)
 
 
 def compare(case: Case, ways: list[dict[str, Any]]) -> list[str]:
