@@ -4,8 +4,8 @@ They are made by tests/executors/random_convolutions.py. Each instruction set le
 of its own, in which everything is compiled for a processor of that level. What the reference gives is computed once,
 in the first process; the others compare with its digests. Prints what was drawn, and how many configurations are
 distinct: those whose operator, sizes, types, layouts and what follows are another's differ in their numbers alone. Says
-on stderr how far it is. Exits with 1 where a byte differs, and prints the seed, from which the case can be made again:
---first SEED --count 1.
+on stderr how far it is. Exits with 1 where a byte differs, and prints the seed there, from which the case can be made
+again: --first SEED --count 1.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[
             text = f"{type(error).__name__}: {error}"
         if text:
             wrong += 1
-            print(f"{level}, seed {seed}: {text}", flush=True)
+            print(f"{level}, seed {seed}: {text}", file=sys.stderr)
         done += 1
         if done % 500 == 0:
             print(f"{level}: {done} of {count}, {wrong} wrong, {time.monotonic() - start:.0f} s", file=sys.stderr)
@@ -114,11 +114,9 @@ def elsewhere(level: str | None, first: int, count: int, seconds: float, file: P
     done = subprocess.run(
         [*command, "--count", str(count), "--seconds", str(seconds)], env=environment, stdout=subprocess.PIPE, text=True
     )
-    *lines, last = done.stdout.splitlines() or [""]
-    print("\n".join(lines), end="\n" * bool(lines), flush=True)
-    if done.returncode or not last.startswith("{"):
+    if done.returncode or not done.stdout.startswith("{"):
         return {"level": level or "best", "done": 0, "wrong": 1, "seconds": 0.0}
-    found: dict[str, Any] = json.loads(last)
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 

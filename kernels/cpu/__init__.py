@@ -17,6 +17,7 @@ HOMES = {
     "conv.weights": ("arrange_weights",),
     "depthwise.expand": ("expand.conv", "expand.fused_conv"),
     "depthwise.steps": ("depthwise_panels",),
+    "depthwise.weights": ("depthwise_fill", "depthwise_weights"),
     "elementwise.basic": ("add", "add_quantized", "clip", "relu"),
     "elementwise.steps": ("elementwise", "elementwise_quantized"),
     "gemm_expand": ("expand.gemm", "expand.fused_gemm"),

@@ -119,7 +119,9 @@ def panels(
     present = {slot: value for slot, value in given.items() if value is not None}
     made = plan.tiles(engine, cut, dot, conv.window)
     shifts = made.a_shift, made.b_shift
-    packed, columns = _operands(pipe, conv, engine, epilogue, cut, w, arranged, present, made.layout, shifts)
+    packed, columns = _operands(
+        pipe, conv, engine, epilogue, cut, (w, operands.get("b_zero_point")), arranged, present, made.layout, shifts
+    )
     spatial = [conv.window.output(d, n) for d, n in enumerate(x.shape[1:-1])]
     panels = PanelConv(
         engine,
@@ -147,7 +149,7 @@ def as_last(pipe: Any, value: Value, first: bool, rank: int) -> Value:
     return turned(pipe, value, last=True) if first and value.ndim == rank else value
 
 
-def _weights_shape(conv: Conv, w: tuple[int, ...]) -> tuple[int, ...]:
+def weights_shape(conv: Conv, w: tuple[int, ...]) -> tuple[int, ...]:
     """Sizes of (G, Og, KD, KH, KW, Cg)."""
     return tuple(conv.canonical_weights(np.broadcast_to(np.zeros((), np.uint8), w)).shape)
 
@@ -155,21 +157,25 @@ def _weights_shape(conv: Conv, w: tuple[int, ...]) -> tuple[int, ...]:
 def _arranged(conv: Conv, w: Value, b_zero: Value | None, level: levels.Level) -> tuple[str, Segments, Any, bool, int]:
     """The instruction, how weights are cut for it, the weights so arranged if they are known, and Engine's
     `pairs_fit` and `terms`."""
-    shape, data = _weights_shape(conv, w.shape), _constant(w)
+    shape, data = weights_shape(conv, w.shape), _constant(w)
     known = np.zeros(1, np.int64) if b_zero is None else _constant(b_zero)
 
     def asymmetric(dot: str) -> bool:
         return known is None or bool(np.any(known.astype(np.int64) + packing.shift_of_b(conv.w_dtype, dot)))
 
-    cut = segments(conv, shape, 4, level.lanes, False)
-    fits = False
-    if data is not None and conv.x_dtype == "u8" and conv.w_dtype == "s8" and level.dot == "vpmaddwd":
-        fits = all(packing.pairs_fit(b) for b in arrange(conv.canonical_weights(data), cut))
+    def arranged(cut: Segments) -> Any:
+        if data is None or (known is None and cut.merged > 1):  # between merged groups lie their zero points
+            return None
+        return arrange(conv.canonical_weights(data), cut, 0 if known is None else known.reshape(-1))
+
+    cut, fits = segments(conv, shape, 4, level.lanes, not conv.real), False
+    if conv.x_dtype == "u8" and conv.w_dtype == "s8" and level.dot == "vpmaddwd":
+        made = arranged(cut)
+        fits = made is not None and all(packing.pairs_fit(b) for b in made)
     dot = "fma" if cut.own else plan.instruction(level, conv, cut.length, fits)
     terms = ROW_SUM if not conv.real and asymmetric(dot) else 0
-    cut = segments(conv, shape, DOTS[dot].group, level.lanes, not conv.real and not terms)
-    arranged = None if data is None else arrange(conv.canonical_weights(data), cut)
-    return dot, cut, arranged, fits, terms
+    cut = segments(conv, shape, DOTS[dot].group, level.lanes, not conv.real)
+    return dot, cut, arranged(cut), fits, terms
 
 
 def _engine(
@@ -222,7 +228,7 @@ def _operands(
     engine: Engine,
     epilogue: Any,
     cut: Segments,
-    w: Value,
+    given: tuple[Value, Value | None],
     arranged: Any,
     present: Mapping[str, Value],
     layout: packing.PanelLayout,
@@ -231,7 +237,8 @@ def _operands(
     """Packed weights and folded columns: constants where everything is known, else steps that make them."""
     if arranged is not None and all(_constant(value) is not None for value in present.values()):
         return _packed_now(pipe, conv, engine, epilogue, cut, arranged, present, layout, shifts)
-    b = pipe.add(ArrangeWeights(conv, cut), w=w)
+    arranging, (w, zero) = ArrangeWeights(conv, cut), given
+    b = pipe.add(arranging, w=w, **({"b_zero_point": zero} if arranging.zero else {}))
     # real numbers that are not multiplied in pairs are packed as float32, whatever both types are
     alone = replace(engine, a_dtype="f32") if conv.real and layout.group == 1 else engine
     packed, sums = pipe.add(PackPanels(alone, 1), b=b)

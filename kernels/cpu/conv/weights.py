@@ -2,8 +2,8 @@
 
 A segment is what of a window lies contiguously in an image: all taps along W and their channels; all of a window, where
 there is one axis; one tap's channels, where taps are apart or a group has not all channels. Each takes whole steps:
-what fills the last one is zero. Where groups have few outputs of real numbers, they are one matrix, whose columns each
-read the channels of their own group.
+what fills the last one is zero. Where groups have few outputs they are one matrix: of integers, whose columns have the
+zero point where they meet other groups' channels; of real numbers, whose columns each read those of their own group.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from ....primitives import dtypes
 from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...conv import Conv
 from ...factory import WithParams, register
 from ...forge import Native
 
 Array = np.ndarray[Any, Any]
+# What stands where weights have no zero point; kept, since plans hold its address.
+NO_ZERO_POINT = {name: np.zeros((), dtypes.get(name).numpy) for name in ("u8", "s8", "s16", "f32", "f16", "bf16")}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Segments:
     groups       how many
     deep, joint  taps along H and along W that are one segment
     group        consecutive values of K in 4 bytes (dot.Dot.group)
-    merged       groups of the convolution that are one group here: the weights between them are zero
+    merged       groups of the convolution that are one group here: the weights between them are zero points
     fill         what fills the last step of a segment: packing stores it as zero
     own          outputs that share the channels of a group, where columns read those of their own; else 0
     """
@@ -70,8 +73,8 @@ def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bo
     """How weights of the shape (G, Og, KD, KH, KW, Cg) are cut.
 
     group  of the instruction
-    merge  whether groups may become one, which multiplies some channels by weights of zero: not where sums over the
-           channels of a group are needed, nor where zero times a number is not always zero
+    merge  whether groups may become one, which multiplies some channels by weights of zero: not where zero times a
+           number is not always zero
     """
     groups, outputs, kd, kh, kw, channels = w
     if kernel.real and groups > 1 and outputs < lanes and lanes % outputs == 0 and channels <= outputs:
@@ -95,12 +98,14 @@ def segments(kernel: Conv, w: tuple[int, ...], group: int, lanes: int, merge: bo
     )
 
 
-def arrange(w: Array, cut: Segments) -> Array:
-    """(G, Og, KD, KH, KW, Cg) weights to (groups, K, outputs)."""
+def arrange(w: Array, cut: Segments, zero: Array | int = 0) -> Array:
+    """(G, Og, KD, KH, KW, Cg) weights to (groups, K, outputs). zero: their zero point, one or (G * Og,)."""
     outputs, channels = w.shape[1], w.shape[5]
     if cut.own:
         return w.transpose(2, 3, 4, 5, 0, 1).reshape(1, cut.K, cut.outputs)  # taps, then channels
-    taps = np.full((cut.groups, *cut.kernel, cut.channels, cut.outputs), cut.fill, w.dtype)
+    zero = np.broadcast_to(np.asarray(zero, w.dtype), (cut.groups * cut.outputs,))
+    taps = np.empty((cut.groups, *cut.kernel, cut.channels, cut.outputs), w.dtype)
+    taps[:] = zero.reshape(cut.groups, 1, 1, 1, 1, cut.outputs)
     for q in range(cut.merged):
         part = w[q :: cut.merged].transpose(0, 2, 3, 4, 5, 1)
         taps[..., q * channels : (q + 1) * channels, q * outputs : (q + 1) * outputs] = part
@@ -116,13 +121,19 @@ class ArrangeWeights:
     conv: Conv
     cut: Segments
 
+    @property
+    def zero(self) -> bool:
+        """Whether zero points are written between groups, and so are an operand."""
+        return self.cut.merged > 1 and bool(self.conv.b_zero_point)
+
     name = "arrange_weights"
 
     def signature(self) -> tuple[ArgSpec, ...]:
         cut = self.cut
-        w = next(spec for spec in self.conv.signature() if spec.slot == "w")
+        given = {spec.slot: spec for spec in self.conv.signature()}
         return (
-            ArgSpec("w", self.conv.w_dtype, shape=w.shape),
+            ArgSpec("w", self.conv.w_dtype, shape=given["w"].shape),
+            *([ArgSpec("b_zero_point", self.conv.w_dtype, shape=given["b_zero_point"].shape)] if self.zero else []),
             ArgSpec("b", self.conv.w_dtype, "write", shape=(cut.groups, cut.K, cut.outputs), follows=("g", None, None)),
         )
 
@@ -132,7 +143,9 @@ class ArrangeWeights:
     def execute(self, ctx: Any) -> None:
         cut = self.cut
         b = ctx.write("b").reshape(cut.groups, cut.count, cut.steps * cut.group, cut.outputs)
-        ctx.sweep(self, self.conv.canonical_weights(ctx.read("w")), b)
+        zero = ctx.read("b_zero_point") if self.zero else NO_ZERO_POINT[self.conv.w_dtype]
+        zero = np.broadcast_to(zero, (cut.groups * cut.outputs,))
+        ctx.sweep(self, self.conv.canonical_weights(ctx.read("w")), zero, b)
 
 
 _SOURCE = """\
@@ -140,7 +153,7 @@ from numba import njit
 
 
 @njit(nogil=True, error_model="numpy")
-def tile(g0, g1, w, b, own, taps, merged, fill):
+def tile(g0, g1, w, zero, b, own, taps, merged, fill):
     groups, outputs, depth, height, width, channels = w.shape
     if own:  # one matrix, whose rows are taps and then the channels of a group
         for k in range(depth * height * width * channels):
@@ -155,6 +168,10 @@ def tile(g0, g1, w, b, own, taps, merged, fill):
         for tap in range(depth * height * width):
             z, y, x = tap // (height * width), tap // width % height, tap % width
             segment, place = tap // taps, tap % taps * channels * merged
+            if merged > 1:
+                for c in range(channels * merged):
+                    for o in range(outputs * merged):
+                        b[g, segment, place + c, o] = zero[g * merged * outputs + o]
             for q in range(merged):
                 for c in range(channels):
                     for o in range(outputs):

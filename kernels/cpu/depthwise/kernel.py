@@ -50,6 +50,7 @@ class Unit:
     channels  16, 32 or 64
     store     "u8" or "s8", requantized; or "s32"
     masked    only `valid` channels are stored
+    parts     how many s8 a weight is the sum of
     """
 
     level: str
@@ -61,12 +62,13 @@ class Unit:
     channels: int
     store: str
     masked: bool = False
+    parts: int = 1
 
     @property
     def name(self) -> str:
         rows = "_".join("".join(f"{y}." for y in row) for row in self.rows)
         size = f"{self.taps[1]}a{self.apart}w{self.wide}s{self.stride}c{self.channels}"
-        return f"depthwise_{self.level}_{size}_{rows}_{self.store}{'m' * self.masked}"
+        return f"depthwise_{self.level}_{size}_{rows}_{self.store}{'m' * self.masked}_{self.parts}"
 
     @property
     def image_rows(self) -> int:
@@ -84,13 +86,23 @@ class Unit:
         """The columns of the image that a unit reads."""
         return tuple(sorted({w * self.stride + x * self.apart for w in range(self.wide) for x in range(self.taps[1])}))
 
-    def place(self, row: int, x: int, group: int) -> int:
-        """Where in the table the weights of an output row, a tap along W and a group of rows begin."""
-        return 8 * self.channels + ((row * self.taps[1] + x) * len(self.groups) + group) * 4 * self.channels
+    def place(self, row: int, x: int, group: int, part: int) -> int:
+        """Where in the table a part of the weights of an output row, a tap along W and a group of rows begins."""
+        number = ((row * self.taps[1] + x) * len(self.groups) + group) * self.parts + part
+        return (8 + 4 * number) * self.channels
 
     @property
     def table_bytes(self) -> int:
-        return self.place(len(self.rows), 0, 0)
+        return self.place(len(self.rows), 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of channels: where it begins, and its kernels for a whole unit and for a single output."""
+
+    channel: int
+    unit: Unit
+    one: Unit
 
 
 def order(channels: int) -> list[list[int]]:
@@ -129,11 +141,12 @@ class _Builder(Emitter):
                         continue
                     if not set(group) & set(unit.rows[r]):
                         continue
-                    first = unit.place(r, tap // unit.apart, g)
-                    for j in range(4):
-                        weights = self.table(first + unit.channels * j, self.ints)
-                        name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
-                        accs[r, w][j] = self.call(name, self.ints, accs[r, w][j], values[j], weights)
+                    name = f"llvm.x86.avx512.vpdpbusd.{32 * self.lanes}"
+                    for part in range(unit.parts):
+                        first = unit.place(r, tap // unit.apart, g, part)
+                        for j in range(4):
+                            weights = self.table(first + unit.channels * j, self.ints)
+                            accs[r, w][j] = self.call(name, self.ints, accs[r, w][j], values[j], weights)
         for (r, w), acc in accs.items():
             target = b.add(out, b.add(b.mul(arg["out_row"], self.i64(r)), b.mul(arg["out_pixel"], self.i64(w))))
             self.finish(acc, target)

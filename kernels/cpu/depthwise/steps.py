@@ -1,6 +1,6 @@
 """What a depthwise convolution becomes on the CPU: tables of its weights, and one sweep over the image.
 
-Weights and zero points are constants. What follows the sums is what follows a GEMM's.
+What follows the sums is what follows a GEMM's.
 """
 
 from __future__ import annotations
@@ -23,23 +23,19 @@ from ..finish import Finish
 from ..gemm_steps import _NO_BYTES, _spread
 from ..user_finish import UserFinish
 from . import driver
-from .kernel import Unit, addresses, order
+from .kernel import Block, Unit, addresses
+from .weights import parts, places
 
 _NO_IMAGE = np.zeros((0, 0, 0, 0, 0), np.uint8)
 SUMS = 16  # outputs that a unit holds, at most: four vectors each
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of channels: where it begins, and its kernels for a whole unit and for a single output."""
+def blocks(conv: Conv, level: isa.Level, store: str, low: Any, high: Any) -> tuple[Block, ...]:
+    """Blocks of 64 channels, and of 16 or 32 for the rest; one that would pass the end begins earlier.
 
-    channel: int
-    unit: Unit
-    one: Unit
-
-
-def blocks(conv: Conv, level: isa.Level, channels: int, store: str) -> tuple[Block, ...]:
-    """Blocks of 64 channels, and of 16 or 32 for the rest; one that would pass the end begins earlier."""
+    low, high  (C,) the least and the greatest that a weight of each channel can be, less its zero point
+    """
+    channels = len(low)
     kd, kh, kw = in_three(conv.kernel, 1)
     stride, apart = in_three(conv.strides, 1), in_three(conv.dilations, 1)
     span = (kh - 1) * apart[1] + 1
@@ -48,57 +44,23 @@ def blocks(conv: Conv, level: isa.Level, channels: int, store: str) -> tuple[Blo
     wide = 2 if kw > 1 and stride[2] < (kw - 1) * apart[2] + 1 and 4 * tall * 2 <= SUMS else 1
     total = (tall - 1) * stride[1] + span
 
-    def unit(rows: int, outputs: int, size: int, height: int, masked: bool) -> Unit:
+    def unit(rows: int, outputs: int, size: int, height: int, masked: bool, many: int) -> Unit:
         read = tuple(
             tuple(a * height + r * stride[1] + b * apart[1] for a in range(kd) for b in range(kh)) for r in range(rows)
         )
-        return Unit(level.name, (kd * kh, kw), apart[2], read, outputs, stride[2], size, store, masked)
+        return Unit(level.name, (kd * kh, kw), apart[2], read, outputs, stride[2], size, store, masked, many)
 
     found, first = [], 0
     while first < channels:
         size = next((n for n in (16, 32) if channels - first <= n), 64)
         masked = channels < size
         start = first if first + size <= channels else max(0, channels - size)
-        found.append(Block(start, unit(tall, wide, size, total, masked), unit(1, 1, size, span, masked)))
+        inside = slice(start, start + size)
+        many = parts(int(low[inside].min()), int(high[inside].max()))
+        whole, one = unit(tall, wide, size, total, masked, many), unit(1, 1, size, span, masked, many)
+        found.append(Block(start, whole, one))
         first += size
     return tuple(found)
-
-
-def tables(
-    which: tuple[Block, ...], weights: Any, starts: Any, multipliers: Any
-) -> tuple[np.ndarray[Any, Any], list[tuple[int, int]]]:
-    """The bytes that the kernels read, and where in them the two tables of each block begin.
-
-    weights  s8 (C, taps above each other.., taps along W) as stored; starts: int32 (C,); multipliers: float32 (C,)
-    """
-    parts: list[Any] = []
-    places, at = [], 0
-    for block in which:
-        pair = []
-        for unit in (block.unit, block.one):
-            lanes = [[min(block.channel + c, len(starts) - 1) for c in vector] for vector in order(unit.channels)]
-            table = np.zeros(unit.table_bytes, np.uint8)
-            for j, channels in enumerate(lanes):
-                size = 4 * len(channels)
-                table[j * size : (j + 1) * size] = starts[channels].astype(np.int32).view(np.uint8)
-                base = 4 * unit.channels
-                table[base + j * size : base + (j + 1) * size] = multipliers[channels].astype(np.float32).view(np.uint8)
-                for r, rows in enumerate(unit.rows):
-                    for x in range(unit.taps[1]):
-                        for g, group in enumerate(unit.groups):
-                            values = np.zeros((len(channels), 4), np.int8)
-                            for k, y in enumerate(group):
-                                if y in rows:
-                                    values[:, k] = weights[channels, rows.index(y), x]
-                            first = unit.place(r, x, g) + j * size
-                            table[first : first + size] = values.reshape(-1).view(np.uint8)
-            pair.append(at)
-            parts.append(table)
-            at += len(table)
-        places.append((pair[0], pair[1]))
-    whole = packing.aligned(max(64, at))
-    whole[:at] = np.concatenate(parts)
-    return whole, places
 
 
 @dataclass(frozen=True)
@@ -106,7 +68,6 @@ class DepthwiseConv:
     """out[n, .., c] = epilogue(the window of channel c of x at n, .. times the weights of c), channels last.
 
     blocks  how channels are cut
-    places  where in `tables` the tables of each block begin
     store   type of the result; direct: whether the kernels store it by themselves
     extra   (type, index over the result's axes) of what a generated finish reads
     """
@@ -115,7 +76,6 @@ class DepthwiseConv:
     level: str
     channels: int
     blocks: tuple[Block, ...]
-    places: tuple[tuple[int, int], ...]
     store: str
     direct: bool
     finish: Finish | UserFinish
@@ -171,19 +131,20 @@ class DepthwiseConv:
             y,
             others[0] if self.residual else _NO_IMAGE,
             ctx.read("tables"),
-            ctx.read("columns"),
+            ctx.read("columns").reshape(-1),
             ctx.read("table") if self.table else _NO_BYTES,
             scratch,
-            _described(self.blocks, self.places),
+            _described(self.blocks, self.channels),
             *others[bool(self.residual) :],
         )
 
     def detail(self, x: Any, out: Any, *_: Any) -> str:
         """What one unit holds, for `explain()`."""
         unit = self.blocks[0].unit
+        most = max(block.unit.parts for block in self.blocks)
         return (
             f"vpdpbusd on {self.level}, {len(unit.rows)} x {unit.wide} outputs of {unit.channels} channels at once, "
-            f"rows of the image in a ring"
+            f"rows of the image in a ring{f', weights as sums of {most} s8' if most > 1 else ''}"
         )
 
     def cost(self, extents: Mapping[str, int], x: Any, out: Any, *_: Any) -> float:
@@ -192,14 +153,14 @@ class DepthwiseConv:
 
 
 @lru_cache(maxsize=1024)
-def _described(which: tuple[Block, ...], places: tuple[tuple[int, int], ...]) -> Any:
+def _described(which: tuple[Block, ...], channels: int) -> Any:
     """What the driver reads of each block (driver.DESCRIPTION); kept, since plans hold its address."""
     units = tuple(dict.fromkeys(unit for block in which for unit in (block.unit, block.one)))
     found = dict(zip(units, addresses(units)[0], strict=True))
     return np.array(
         [
             [block.channel, found[block.unit], at[0], found[block.one], at[1]]
-            for block, at in zip(which, places, strict=True)
+            for block, at in zip(which, places(which, channels), strict=True)
         ],
         np.int64,
     )
