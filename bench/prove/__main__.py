@@ -5,45 +5,78 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
-from .run import Proof
+from .run import VARIANTS, Proof
 
 
-def tried(count: int, seed: int, seconds: float, steps: str | None = None, stop: bool = False) -> Proof:
-    """Run with a bar on a terminal; elsewhere with a line every minute."""
+def tried(
+    count: int,
+    seed: int,
+    seconds: float,
+    steps: str | None = None,
+    stop: bool = False,
+    run: Callable[..., Proof] | None = None,
+) -> Proof:
+    """Run with a bar on a terminal; elsewhere with a line every minute.
+
+    run   what takes the function that shows progress; in this process, by default
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     bounded = seconds < float("inf")
     columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task("", total=seconds if bounded else count)
+        began = time.monotonic()
         said = [0.0]
 
         def each(proof: Proof) -> None:
             text = f"{proof.count} configurations, {len(proof.failures)} differ"
-            bar.update(task, completed=proof.seconds if bounded else proof.count, description=text)
-            if not sys.stderr.isatty() and proof.seconds - said[0] > 60:
-                said[0] = proof.seconds
-                print(f"{text}, {proof.seconds:.0f} s", file=sys.stderr, flush=True)
+            elapsed = time.monotonic() - began
+            bar.update(task, completed=elapsed if bounded else proof.count, description=text)
+            if not sys.stderr.isatty() and elapsed - said[0] > 60:
+                said[0] = elapsed
+                print(f"{text}, {elapsed:.0f} s", file=sys.stderr, flush=True)
 
-        return Proof().run(count, seed, seconds, steps, stop, each)
+        return Proof().run(count, seed, seconds, steps, stop, each) if run is None else run(each)
 
 
 def main(given: list[str] | None = None) -> int:
     """Try random configurations and print what was tried; 1 if any differs."""
-    from . import table
+    from . import parts, table
 
     parser = argparse.ArgumentParser(prog="python -m tilework.bench.prove", description=__doc__)
     parser.add_argument("--count", type=int, default=200_000, help="configurations to compare")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
-    parser.add_argument("--steps", help="only steps whose name holds this")
-    parser.add_argument("--stop", action="store_true", help="stop at the first that differs")
+    parser.add_argument("--steps", help="only cells with this in 'step, type, granularity'")
+    parser.add_argument("--stop", action="store_true", help="stop at the first that differs; in one process")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--first", type=int, default=0, help="begin with this part")
+    parser.add_argument("--variants", type=int, default=VARIANTS, help="sizes and elements for what was compiled once")
+    parser.add_argument(
+        "--keep", metavar="FILE", help="a line for each part; a run that was stopped goes on after them"
+    )
     parser.add_argument("--whole", action="store_true", help="show steps that were not tried, too")
     parser.add_argument("--json", metavar="FILE", help="write everything there")
     options = parser.parse_args(given)
     try:
-        proof = tried(options.count, options.seed, options.minutes * 60, options.steps, options.stop)
+        parts.chosen(options.steps)
+        keep = Path(options.keep) if options.keep else None
+
+        def in_parts(each: Callable[[Proof], None]) -> Proof:
+            return parts.run(
+                options.count, options.seed, options.minutes * 60, options.steps, keep, options.jobs, options.first,
+                options.variants, each,
+            )  # fmt: skip
+
+        many = options.count > 1000 and not options.stop
+        proof = tried(
+            options.count, options.seed, options.minutes * 60, options.steps, options.stop, in_parts if many else None
+        )
     except ValueError as error:
         parser.error(str(error))
     table.show(proof, options.whole)

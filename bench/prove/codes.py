@@ -36,7 +36,7 @@ def _quantize(draw: Draw, cell: Cell) -> Any:
     zero = draw.code(dtype, many) if dtype != "s32" else np.zeros(many, np.int32)
     more = {"rounding": draw.pick(*ROUNDINGS)}
     if more["rounding"] == "stochastic":
-        more["seed"] = int(draw.rng.integers(2**40))
+        more["seed"] = int(draw.numbers.integers(2**40))
     return ops.quantize(draw.input(cell.dtype, shape), draw.scale(many), zero, dtype, **where, **more)
 
 
@@ -50,7 +50,7 @@ def _requantize(draw: Draw, cell: Cell) -> Any:
     shape = draw.shape(int(draw.rng.integers(1, 4)))
     axis = int(draw.rng.integers(len(shape)))
     many = (shape[axis],) if cell.granularity == "channel" else ()
-    ratio = (2.0 ** draw.rng.uniform(-40, 3, many)).astype(np.float32)
+    ratio = (2.0 ** draw.numbers.uniform(-40, 3, many)).astype(np.float32)
     along = axis if cell.granularity == "channel" else None
     arithmetic = "fixed" if cell.step.endswith("fixed") else "float"
     if arithmetic == "fixed":

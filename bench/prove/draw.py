@@ -27,11 +27,16 @@ class Cell:
 class Draw:
     """A pipeline of one step in the making, its inputs, and the dice.
 
-    limit is the largest size of an axis: what fails is made again with smaller ones.
+    seed      of what is compiled: ranks, axes, modes, types
+    variant   of what a compiled step takes: sizes, elements, scales, zero points. Variants of one seed share their code
+    limit     the largest size of an axis: what fails is made again with smaller ones
     """
 
-    def __init__(self, seed: Sequence[int], layout: str = "contiguous", limit: int = SIZES[-1]) -> None:
+    def __init__(
+        self, seed: Sequence[int], layout: str = "contiguous", limit: int = SIZES[-1], variant: Sequence[int] = (0,)
+    ) -> None:
         self.rng = np.random.default_rng(list(seed))
+        self.numbers = np.random.default_rng([*seed, *variant, 2])
         self.layout = layout
         self.limit = limit
         self.pipe = Pipeline("proof")
@@ -48,7 +53,7 @@ class Draw:
     def size(self, least: int = 0, most: int | None = None) -> int:
         """The size of an axis."""
         top = self.limit if most is None else min(most, self.limit)
-        return max(least, min(int(self.pick(*SIZES)), top))
+        return max(least, min(SIZES[int(self.numbers.integers(len(SIZES)))], top))
 
     def shape(self, rank: int, least: int = 0, elements: int = 20_000) -> tuple[int, ...]:
         """Sizes of so many axes, which hold no more than so many elements."""
@@ -62,24 +67,26 @@ class Draw:
         """Random elements, some of them at the ends of the type; tame: floats near one, and nothing special."""
         kind = dtypes.get(dtype)
         if dtype == "bool":
-            return self.rng.integers(0, 2, shape).astype(bool)
+            return self.numbers.integers(0, 2, shape).astype(bool)
         if kind.kind in ("float", "scale"):
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                x = (self.rng.standard_normal(shape) * (1.0 if tame else 10.0 ** self.rng.integers(-2, 4))).astype(
-                    kind.numpy
-                )
+                x = (
+                    self.numbers.standard_normal(shape) * (1.0 if tame else 10.0 ** self.numbers.integers(-2, 4))
+                ).astype(kind.numpy)
                 special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, 1e-40, 3e38]).astype(kind.numpy)
             x = np.array(x, kind.numpy)
             if tame:
                 return x
         else:
-            x = self.rng.integers(int(kind.min), int(kind.max), shape, np.int64 if kind.min < 0 else np.uint64, True)
+            x = self.numbers.integers(
+                int(kind.min), int(kind.max), shape, np.int64 if kind.min < 0 else np.uint64, True
+            )
             x = np.array(x, kind.numpy)
             special = np.array([int(kind.min), int(kind.max), 0], object).astype(kind.numpy)
-        if self.maybe(0.2) and kind.kind not in ("float", "scale"):
-            return special[self.rng.integers(0, 2, shape)]
-        at = self.rng.random(shape) < 0.05
-        x[at] = special[self.rng.integers(0, len(special), int(at.sum()))]
+        if self.numbers.random() < 0.2 and kind.kind not in ("float", "scale"):
+            return special[self.numbers.integers(0, 2, shape)]
+        at = self.numbers.random(shape) < 0.05
+        x[at] = special[self.numbers.integers(0, len(special), int(at.sum()))]
         return x
 
     def laid(self, make: Callable[[tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
@@ -103,17 +110,17 @@ class Draw:
 
     def scale(self, shape: tuple[int, ...] = ()) -> Any:
         """Positive finite float32 numbers of usual size."""
-        return (2.0 ** self.rng.uniform(-8, 2, shape)).astype(np.float32)
+        return (2.0 ** self.numbers.uniform(-8, 2, shape)).astype(np.float32)
 
     def code(self, dtype: str, shape: tuple[int, ...] = ()) -> Any:
         """Codes of an integer type of up to 32 bits, often 0 and often at an end; small ones in a byte each."""
         kind = dtypes.get(dtype)
         low, high = int(kind.min), int(kind.max)
-        found = self.rng.integers(low, high, shape, np.int64, True)
-        if self.maybe(0.3):
+        found = self.numbers.integers(low, high, shape, np.int64, True)
+        if self.numbers.random() < 0.3:
             found = np.zeros(shape, np.int64)
-        elif self.maybe(0.3):
-            found = np.full(shape, self.pick(low, high))
+        elif self.numbers.random() < 0.3:
+            found = np.full(shape, low if self.numbers.random() < 0.5 else high)
         return np.asarray(found).astype((np.int8 if low < 0 else np.uint8) if kind.packed else kind.numpy)
 
 

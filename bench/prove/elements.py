@@ -23,7 +23,9 @@ def _plain(draw: Draw, cell: Cell) -> Any:
     values = []
     for n in range(len(row.values)):
         dtype = "bool" if row.condition and n == 0 else cell.dtype
-        given = tuple(1 if draw.maybe(0.15) and n else size for size in shape)[int(draw.rng.integers(0, 2)) and n :]
+        given = tuple(1 if draw.numbers.random() < 0.15 and n else size for size in shape)[
+            int(draw.rng.integers(0, 2)) and n :
+        ]
         values.append(draw.input(dtype, given if n else shape))
     return tabled(cell.step, *values)
 
@@ -34,7 +36,7 @@ def _bounded(draw: Draw, cell: Cell) -> Any:
         return ops.relu(x)
     if cell.step == "add":
         return ops.add(x, draw.input(cell.dtype, draw.inputs["x0"].shape[-1:]))
-    lo, hi = sorted(float(v) for v in draw.rng.integers(-100 if dtypes.get(cell.dtype).min < 0 else 0, 101, 2))
+    lo, hi = sorted(float(v) for v in draw.numbers.integers(-100 if dtypes.get(cell.dtype).min < 0 else 0, 101, 2))
     number = dtypes.get(cell.dtype).numpy
     return ops.clip(x, np.asarray(lo).astype(number), np.asarray(hi).astype(number))
 

@@ -43,8 +43,8 @@ def _view(draw: Draw, cell: Cell) -> Any:
             x, [int(n) for n in draw.pick((int(np.prod(shape)),), (1, *shape), (*shape, 1), shape[::-1])]
         )
     if step == "slice":
-        starts = [int(draw.rng.integers(-n - 1, n + 2)) for n in shape]
-        ends = [int(draw.rng.integers(-n - 1, n + 2)) for n in shape]
+        starts = [int(draw.numbers.integers(-n - 1, n + 2)) for n in shape]
+        ends = [int(draw.numbers.integers(-n - 1, n + 2)) for n in shape]
         return ops.slice(x, starts, ends, list(range(rank)), [int(draw.pick(1, 1, 2, 3, -1, -2)) for _ in shape])
     if step == "expand":
         return ops.expand(ops.unsqueeze(x, [0]), [int(draw.pick(1, 2, 3)), *shape])
@@ -52,14 +52,14 @@ def _view(draw: Draw, cell: Cell) -> Any:
         return ops.tile(x, [int(draw.pick(0, 1, 2, 3)) for _ in shape])
     if step == "split":
         axis = int(draw.rng.integers(rank))
-        at = int(draw.rng.integers(0, shape[axis] + 1))
+        at = int(draw.numbers.integers(0, shape[axis] + 1))
         return ops.split(x, [at, shape[axis] - at], axis)
     if step == "trilu":
-        return ops.trilu(ops.unsqueeze(x, [0]), int(draw.rng.integers(-5, 6)), draw.maybe())
+        return ops.trilu(ops.unsqueeze(x, [0]), int(draw.numbers.integers(-5, 6)), draw.maybe())
     mode = draw.pick("constant", "constant", "edge", "reflect", "wrap")
     if mode == "constant":
-        return ops.pad(x, [_pair(draw.rng.integers(-1 if n > 1 else 0, 4, 2)) for n in shape])
-    return ops.pad(x, [_pair(draw.rng.integers(0, max(1, min(n, 4)), 2)) for n in shape], mode)
+        return ops.pad(x, [_pair(draw.numbers.integers(-1 if n > 1 else 0, 4, 2)) for n in shape])
+    return ops.pad(x, [_pair(draw.numbers.integers(0, max(1, min(n, 4)), 2)) for n in shape], mode)
 
 
 def _join(draw: Draw, cell: Cell) -> Any:
@@ -75,7 +75,7 @@ def _join(draw: Draw, cell: Cell) -> Any:
 
 def _indices(draw: Draw, n: int, shape: tuple[int, ...]) -> Any:
     dtype = draw.pick("s32", "s64")
-    array = draw.rng.integers(-n, max(n, 1), shape).astype(np.int32 if dtype == "s32" else np.int64)
+    array = draw.numbers.integers(-n, max(n, 1), shape).astype(np.int32 if dtype == "s32" else np.int64)
     return draw.input(dtype, shape, array=array)
 
 
@@ -119,7 +119,7 @@ def _order(draw: Draw, cell: Cell) -> Any:
     axis = int(draw.rng.integers(len(shape)))
     if cell.step == "cumsum":
         return ops.cumsum(x, axis, draw.maybe(), draw.maybe())
-    return ops.topk(x, int(draw.rng.integers(0, shape[axis] + 1)), axis, draw.maybe())
+    return ops.topk(x, int(draw.numbers.integers(0, shape[axis] + 1)), axis, draw.maybe())
 
 
 def _one_hot(draw: Draw, cell: Cell) -> Any:

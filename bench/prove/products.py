@@ -34,7 +34,7 @@ def _followed(draw: Draw, acc: Any, columns: int, integer: bool) -> Any:
     how = draw.pick("", "requantize", "requantize", "function", "residual")
     if how == "requantize" and integer:
         many = (columns,) if draw.maybe() else ()
-        ratio = (2.0 ** draw.rng.uniform(-16, -4, many)).astype(np.float32)
+        ratio = (2.0 ** draw.numbers.uniform(-16, -4, many)).astype(np.float32)
         dtype = draw.pick("u8", "s8")
         codes = ops.requantize(acc, ratio, int(draw.code(dtype)), dtype)
         return ops.relu(codes, np.asarray(draw.code(dtype))) if draw.maybe(0.3) else codes
@@ -53,7 +53,7 @@ def _gemm(draw: Draw, cell: Cell) -> Any:
     a = draw.input(of_a, (*batch, m, k), tame=real)
     b = draw.values(of_b, (k, n), tame=real) if draw.maybe(0.6) else draw.input(of_b, (*batch, k, n), tame=real)
     if of_b == "s16":  # sums of any longer weights would have to be refused: they may pass int32
-        b = draw.rng.integers(-100, 101, (k, n)).astype(np.int16)
+        b = draw.numbers.integers(-100, 101, (k, n)).astype(np.int16)
     zeros: dict[str, Any] = {}
     if cell.granularity != ZEROS[0]:
         whole = cell.granularity == ZEROS[1]
@@ -89,7 +89,7 @@ def _conv(draw: Draw, cell: Cell) -> Any:
     dilations = tuple(int(draw.pick(1, 1, 2)) for _ in kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     layout, shape = _image(draw, spatial, groups * inside, max(reach))
-    pads = [int(draw.rng.integers(0, r)) for r in (*reach, *reach)]
+    pads = [int(draw.numbers.integers(0, r)) for r in (*reach, *reach)]
     more: dict[str, Any] = {}
     if cell.granularity != ZEROS[0]:
         more = {
@@ -110,7 +110,7 @@ def _conv(draw: Draw, cell: Cell) -> Any:
     )  # fmt: skip
     if cell.dtype not in REAL and draw.maybe():
         axis = layout.index("C")
-        ratio = (2.0 ** draw.rng.uniform(-14, -4, (groups * each,))).astype(np.float32)
+        ratio = (2.0 ** draw.numbers.uniform(-14, -4, (groups * each,))).astype(np.float32)
         return ops.requantize(y, ratio, int(draw.code("u8")), "u8", axis=axis)
     return y
 
@@ -122,7 +122,7 @@ def _pool(draw: Draw, cell: Cell) -> Any:
     x = draw.input(cell.dtype, shape, tame=True)
     if cell.step.startswith("global"):
         return getattr(ops, cell.step)(x, layout=layout)
-    more: dict[str, Any] = {"pads": [int(draw.rng.integers(0, k)) for k in (*kernel, *kernel)]}
+    more: dict[str, Any] = {"pads": [int(draw.numbers.integers(0, k)) for k in (*kernel, *kernel)]}
     more |= {"strides": [int(draw.pick(1, 2, 3)) for _ in kernel], "ceil_mode": draw.maybe(0.3)}
     if cell.step == "average_pool":
         more["count_include_pad"] = draw.maybe()
@@ -140,7 +140,7 @@ def _attention(draw: Draw, cell: Cell) -> Any:
     m, n, d, e = draw.size(1, 70), draw.size(1, 70), draw.size(1, 33), draw.size(1, 33)
     q = draw.input("f32", (batch, shared * group, m, d), tame=True)
     k, v = draw.input("f32", (batch, shared, n, d), tame=True), draw.input("f32", (batch, shared, n, e), tame=True)
-    mask = draw.pick(None, draw.rng.integers(0, 2, (m, n)).astype(bool))
+    mask = draw.pick(None, draw.numbers.integers(0, 2, (m, n)).astype(bool))
     return ops.attention(q, k, v, mask, causal=draw.maybe(0.3), compute=cell.granularity, scale=0.3)
 
 
@@ -163,7 +163,7 @@ def _network(draw: Draw, cell: Cell) -> Any:
 
     def layer(value: Any, inner: int, columns: int) -> Any:
         acc = ops.gemm(value, draw.values("s8", (inner, columns)), a_zero_point=draw.code("u8"))
-        return ops.requantize(acc, (2.0 ** draw.rng.uniform(-14, -6, (columns,))).astype(np.float32), 128, "u8")
+        return ops.requantize(acc, (2.0 ** draw.numbers.uniform(-14, -6, (columns,))).astype(np.float32), 128, "u8")
 
     first = layer(x, k, n)
     second = layer(ops.lookup(first, draw.values("u8", (256,))), n, n)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from . import codes, elements, moves, products
 from .draw import LAYOUTS, SIZES, Cell, Draw, Family
 
 FAMILIES: tuple[Family, ...] = (*elements.FAMILIES, *codes.FAMILIES, *moves.FAMILIES, *products.FAMILIES)
-OTHER_LEVEL = 0.1  # how many configurations also run on a lower instruction set level
+OTHER_LEVEL = 0.04  # how many draws also run on a lower instruction set level, which compiles them once more
+VARIANTS = 6  # how often sizes and elements are drawn for what was compiled once
 OF: dict[Cell, Family] = {cell: family for family in FAMILIES for cell in family.cells}
 
 
@@ -67,7 +69,8 @@ class Failure:
     cell: Cell
     layout: str
     executor: str
-    seed: tuple[int, int]
+    seed: tuple[int, ...]
+    variant: tuple[int, ...]
     limit: int
     text: str
 
@@ -77,7 +80,7 @@ class Failure:
         return (
             f"from tilework.bench.prove import again\n"
             f"print(again({c.step!r}, {c.dtype!r}, {c.granularity!r}, {self.layout!r}, {self.executor!r}, "
-            f"seed={self.seed}, limit={self.limit}))"
+            f"seed={self.seed}, variant={self.variant}, limit={self.limit}))"
         )
 
 
@@ -106,51 +109,79 @@ class Proof:
         stop: bool = False,
         each: Callable[[Proof], None] = lambda proof: None,
     ) -> Proof:
-        """Try until there are `count`, or the time is over; `steps` keeps to steps whose name holds this text.
+        """Try until there are `count`, or the time is over; `steps` keeps to cells in whose name is this text.
 
         stop   at the first that fails
         """
         began = time.monotonic()
         before = self.seconds
-        for number, (cell, layout) in enumerate(schedule(seed, steps)):
-            self.one(cell, layout, (seed, number))
-            self.seconds = before + time.monotonic() - began
-            each(self)
-            if self.count >= count or self.seconds - before > seconds or (stop and self.failures):
-                break
+        for cell, layout, drawn in schedule(seed, steps):
+            for _ in self.one(cell, layout, drawn):
+                self.seconds = before + time.monotonic() - began
+                each(self)
+                if self.count >= count or self.seconds - before > seconds or (stop and self.failures):
+                    return self
         return self
 
-    def one(self, cell: Cell, layout: str, seed: tuple[int, int]) -> None:
-        """Draw one configuration and run it on every executor, and now and then on another instruction set level."""
+    def one(self, cell: Cell, layout: str, seed: tuple[int, ...], variants: int = VARIANTS) -> Iterator[Proof]:
+        """Draw one configuration and variants of it, and run each on every executor; now and then on another
+        instruction set level, too. Yields after each variant."""
         ways = executors()
         below = list(levels().items())
-        chance = np.random.default_rng([*seed, 1])
+        place = LAYOUTS.index(layout)
+        chance = np.random.default_rng([*seed, place, 1])
         if below and chance.random() < OTHER_LEVEL:
             ways |= [below[int(chance.integers(len(below)))]]
-        wrong = compared(cell, layout, seed, SIZES[-1], ways)
-        for name in ways:
-            if name not in wrong:
-                self.covered[cell.step, cell.dtype, cell.granularity, layout, name] += 1
-        for name, text in wrong.items():
-            self.failures.append(shrunk(Failure(cell, layout, name, seed, SIZES[-1], text), ways))
+        for variant in range(variants):
+            drawn = (place, variant)
+            wrong = compared(cell, layout, seed, SIZES[-1], ways, drawn)
+            for name in ways:
+                if name not in wrong:
+                    self.covered[cell.step, cell.dtype, cell.granularity, layout, name] += 1
+            for name, text in wrong.items():
+                self.failures.append(shrunk(Failure(cell, layout, name, seed, drawn, SIZES[-1], text), ways))
+            yield self
+            if wrong:
+                break  # the others would say the same
+
+    def add(self, other: Proof) -> None:
+        """What another one tried, too."""
+        self.covered += other.covered
+        self.failures += other.failures
+        self.seconds += other.seconds
 
 
-def schedule(seed: int, steps: str | None = None) -> Iterator[tuple[Cell, str]]:
-    """All cells in all layouts in random order, again and again."""
-    rng = np.random.default_rng(seed)
-    chosen = [(cell, layout) for cell in OF for layout in LAYOUTS if steps is None or steps in cell.step]
-    if not chosen:
+def chosen(steps: str | None = None) -> list[tuple[int, Cell]]:
+    """Cells in whose name is this text, and their numbers."""
+    found = [(n, c) for n, c in enumerate(OF) if steps is None or steps in f"{c.step}, {c.dtype}, {c.granularity}"]
+    if not found:
         raise ValueError(f"no step has {steps!r} in its name; there is {', '.join(sorted({c.step for c in OF}))}")
-    while True:
-        for n in rng.permutation(len(chosen)):
-            yield chosen[int(n)]
+    return found
+
+
+def schedule(seed: int, steps: str | None = None) -> Iterator[tuple[Cell, str, tuple[int, ...]]]:
+    """All cells in all layouts in random order, again and again, each time with another seed.
+
+    In one round the layouts of a cell share a seed, and so their compiled code.
+    """
+    rng = np.random.default_rng(seed)
+    places = [(number, cell, layout) for number, cell in chosen(steps) for layout in LAYOUTS]
+    for turn in itertools.count():
+        for n in rng.permutation(len(places)):
+            number, cell, layout = places[int(n)]
+            yield cell, layout, (seed, turn, number)
 
 
 def compared(
-    cell: Cell, layout: str, seed: tuple[int, int], limit: int, ways: dict[str, Callable[[Pipeline], Any]]
+    cell: Cell,
+    layout: str,
+    seed: tuple[int, ...],
+    limit: int,
+    ways: dict[str, Callable[[Pipeline], Any]],
+    variant: tuple[int, ...] = (0,),
 ) -> dict[str, str]:
     """{executor: what is wrong} of one configuration."""
-    draw = Draw(seed, layout, limit)
+    draw = Draw(seed, layout, limit, variant)
     try:
         found = OF[cell].draw(draw, cell)
         for n, value in enumerate(found if isinstance(found, tuple) else (found,)):
@@ -205,19 +236,27 @@ def shrunk(failure: Failure, ways: dict[str, Callable[[Pipeline], Any]]) -> Fail
     """The same with the smallest sizes that still fail."""
     way = {failure.executor: ways[failure.executor]}
     for limit in SIZES[1:-1]:
-        wrong = compared(failure.cell, failure.layout, failure.seed, limit, way)
+        wrong = compared(failure.cell, failure.layout, failure.seed, limit, way, failure.variant)
         if wrong:
-            return Failure(failure.cell, failure.layout, failure.executor, failure.seed, limit, wrong[failure.executor])
+            return replace(failure, limit=limit, text=wrong[failure.executor])
     return failure
 
 
 def again(
-    step: str, dtype: str, granularity: str, layout: str, executor: str, *, seed: tuple[int, int], limit: int
+    step: str,
+    dtype: str,
+    granularity: str,
+    layout: str,
+    executor: str,
+    *,
+    seed: tuple[int, ...],
+    limit: int,
+    variant: tuple[int, ...] = (0,),
 ) -> str:
     """What is wrong with one configuration, after its pipeline; "nothing" where it is right."""
     cell = Cell(step, dtype, granularity)
-    draw = Draw(seed, layout, limit)
+    draw = Draw(seed, layout, limit, variant)
     OF[cell].draw(draw, cell)
-    wrong = compared(cell, layout, seed, limit, {executor: (executors() | levels())[executor]})
+    wrong = compared(cell, layout, seed, limit, {executor: (executors() | levels())[executor]}, variant)
     shapes = ", ".join(f"{name} {a.dtype} {a.shape}" for name, a in draw.inputs.items())
     return f"{draw.pipe!r}\n{shapes}\n{wrong.get(executor, 'nothing')}"

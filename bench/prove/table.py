@@ -31,6 +31,7 @@ def as_json(proof: Proof) -> dict[str, Any]:
                 "layout": f.layout,
                 "executor": f.executor,
                 "seed": list(f.seed),
+                "variant": list(f.variant),
                 "limit": f.limit,
                 "text": f.text,
                 "script": f.script(),

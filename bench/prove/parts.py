@@ -1,0 +1,105 @@
+"""A long proof in parts, each in a process of its own, so that memory stays bounded and what is done can be kept.
+
+A part is a few neighbouring cells of one round, in all layouts; neighbours share the helpers that were compiled. What
+a part found is one line of JSON in the file of the run: a run that was stopped goes on after what is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from . import table
+from .draw import LAYOUTS, Cell
+from .run import VARIANTS, Failure, Proof, chosen
+
+CELLS = 20  # of a part
+
+
+def tried(seed: int, turn: int, first: int, steps: str | None, variants: int) -> dict[str, Any]:
+    """Part `first` of round `turn`, ready for JSON."""
+    began = time.monotonic()
+    proof = Proof()
+    for number, cell in chosen(steps)[first * CELLS : (first + 1) * CELLS]:
+        for layout in LAYOUTS:
+            for _ in proof.one(cell, layout, (seed, turn, number), variants):
+                pass
+    proof.seconds = time.monotonic() - began
+    return {"seed": seed, "turn": turn, "part": first, "steps": steps, "variants": variants, **table.as_json(proof)}
+
+
+def read(line: dict[str, Any]) -> Proof:
+    """The proof of such a line."""
+    failures = [
+        Failure(
+            Cell(f["step"], f["dtype"], f["granularity"]), f["layout"], f["executor"], tuple(f["seed"]),
+            tuple(f["variant"]), f["limit"], f["text"],
+        )
+        for f in line["failures"]
+    ]  # fmt: skip
+    return Proof(Counter({tuple(cell[:-1]): cell[-1] for cell in line["covered"]}), failures, line["seconds"])
+
+
+def run(
+    count: int,
+    seed: int,
+    seconds: float,
+    steps: str | None,
+    kept: Path | None,
+    jobs: int = 1,
+    first: int = 0,
+    variants: int = VARIANTS,
+    each: Callable[[Proof], None] = lambda proof: None,
+) -> Proof:
+    """Parts from `first` on, round after round, until there are `count` configurations or the time is over.
+
+    kept   where a line for each part is kept, and taken from if it is there
+    """
+    whole, done = Proof(), set()
+    if kept is not None and kept.exists():
+        for line in map(json.loads, kept.read_text(encoding="utf-8").splitlines()):
+            if (line["seed"], line["steps"], line["variants"]) == (seed, steps, variants):
+                done.add((line["turn"], line["part"]))
+                whole.add(read(line))
+    each(whole)
+    end = time.monotonic() + seconds
+    left = (place for place in _places(-(-len(chosen(steps)) // CELLS), first) if place not in done)
+    running: dict[Future[Any], tuple[int, int]] = {}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+        while whole.count < count and time.monotonic() < end:
+            while len(running) < jobs:
+                place = next(left)
+                running[pool.submit(tried, seed, *place, steps, variants)] = place
+            for future in wait(running, min(60.0, max(0.0, end - time.monotonic())), FIRST_COMPLETED).done:
+                turn, part = running.pop(future)
+                try:
+                    line = future.result()
+                except BrokenProcessPool:
+                    at = ", ".join(f"{n} of round {t}" for t, n in [(turn, part), *running.values()])
+                    raise RuntimeError(f"a process died at one of these parts: {at}") from None
+                whole.add(read(line))
+                each(whole)
+                if kept is not None:
+                    with kept.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
+        for future in running:
+            future.cancel()
+        if running:  # parts that nobody waits for
+            for process in list(pool._processes.values()):
+                process.terminate()
+    return whole
+
+
+def _places(parts: int, first: int) -> Iterator[tuple[int, int]]:
+    """(round, part), from part number `first` of all rounds on."""
+    for number in itertools.count(first):
+        yield number // parts, number % parts
