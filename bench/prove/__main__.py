@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .run import VARIANTS, Proof
+from .run import OTHER_LEVEL, VARIANTS, Proof
 
 
 def tried(
@@ -19,6 +19,7 @@ def tried(
     steps: str | None = None,
     stop: bool = False,
     run: Callable[..., Proof] | None = None,
+    other_level: float = OTHER_LEVEL,
 ) -> Proof:
     """Run with a bar on a terminal; elsewhere with a line every minute.
 
@@ -41,7 +42,9 @@ def tried(
                 said[0] = elapsed
                 print(f"{text}, {elapsed:.0f} s", file=sys.stderr, flush=True)
 
-        return Proof().run(count, seed, seconds, steps, stop, each) if run is None else run(each)
+        if run is not None:
+            return run(each)
+        return Proof(other_level=other_level).run(count, seed, seconds, steps, stop, each)
 
 
 def main(given: list[str] | None = None) -> int:
@@ -54,6 +57,9 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--steps", help="only cells with this in 'step, type, granularity'")
     parser.add_argument("--stop", action="store_true", help="stop at the first that differs; in one process")
+    parser.add_argument(
+        "--other-level", type=float, default=OTHER_LEVEL, help="how many draws also run on a lower level"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--first", type=int, default=0, help="begin with this part")
     parser.add_argument("--variants", type=int, default=VARIANTS, help="sizes and elements for what was compiled once")
@@ -70,13 +76,14 @@ def main(given: list[str] | None = None) -> int:
         def in_parts(each: Callable[[Proof], None]) -> Proof:
             return parts.run(
                 options.count, options.seed, options.minutes * 60, options.steps, keep, options.jobs, options.first,
-                options.variants, each,
+                options.variants, options.other_level, each,
             )  # fmt: skip
 
         many = options.count > 1000 and not options.stop
         proof = tried(
-            options.count, options.seed, options.minutes * 60, options.steps, options.stop, in_parts if many else None
-        )
+            options.count, options.seed, options.minutes * 60, options.steps, options.stop,
+            in_parts if many else None, options.other_level,
+        )  # fmt: skip
     except ValueError as error:
         parser.error(str(error))
     table.show(proof, options.whole)

@@ -19,15 +19,15 @@ from typing import Any
 
 from . import table
 from .draw import LAYOUTS, Cell
-from .run import VARIANTS, Failure, Proof, chosen
+from .run import OTHER_LEVEL, VARIANTS, Failure, Proof, chosen
 
-CELLS = 20  # of a part
+CELLS = 40  # of a part
 
 
-def tried(seed: int, turn: int, first: int, steps: str | None, variants: int) -> dict[str, Any]:
+def tried(seed: int, turn: int, first: int, steps: str | None, variants: int, other_level: float) -> dict[str, Any]:
     """Part `first` of round `turn`, ready for JSON."""
     began = time.monotonic()
-    proof = Proof()
+    proof = Proof(other_level=other_level)
     for number, cell in chosen(steps)[first * CELLS : (first + 1) * CELLS]:
         for layout in LAYOUTS:
             for _ in proof.one(cell, layout, (seed, turn, number), variants):
@@ -57,6 +57,7 @@ def run(
     jobs: int = 1,
     first: int = 0,
     variants: int = VARIANTS,
+    other_level: float = OTHER_LEVEL,
     each: Callable[[Proof], None] = lambda proof: None,
 ) -> Proof:
     """Parts from `first` on, round after round, until there are `count` configurations or the time is over.
@@ -78,7 +79,7 @@ def run(
         while whole.count < count and time.monotonic() < end:
             while len(running) < jobs:
                 place = next(left)
-                running[pool.submit(tried, seed, *place, steps, variants)] = place
+                running[pool.submit(tried, seed, *place, steps, variants, other_level)] = place
             for future in wait(running, min(60.0, max(0.0, end - time.monotonic())), FIRST_COMPLETED).done:
                 turn, part = running.pop(future)
                 try:

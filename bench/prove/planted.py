@@ -1,6 +1,6 @@
 """Does the self-test find faults? One mistake at a time, in kernels, packer and planner, and whether it is seen.
 
-    python -m tilework.bench.prove.planted                all of them, about half a minute each
+    python -m tilework.bench.prove.planted                all of them, about 15 s each
     python -m tilework.bench.prove.planted --only pack    those whose file holds this text
 
 Each mistake is put into a copy of the package, and the self-test runs there on the steps that may show it, in a
@@ -26,34 +26,53 @@ ROOMS = ("primitives", "kernels", "executors", "frontends", "bench")
 
 @dataclass(frozen=True)
 class Fault:
-    """A text of a file, what takes its place, and the steps (part of their names) on which it may show."""
+    """A text of a file, what takes its place, and where it may show.
+
+    steps    part of "step, type, granularity"
+    levels   only on a lower instruction set level
+    """
 
     file: str
     old: str
     new: str
     steps: str
+    levels: bool = False
 
 
 FAULTS = (
-    # The packer of B
-    Fault("kernels/cpu/packing.py", "total = total - 128 * b.shape[0]", "total = total - 127 * b.shape[0]", "gemm"),
+    # The packers of B: constants of convolutions, and of products
+    Fault(
+        "kernels/cpu/packing.py", "total = total - 128 * b.shape[0]", "total = total - 127 * b.shape[0]", "conv, u8 u8"
+    ),
     Fault(
         "kernels/cpu/packing.py",
         "for p in range(whole * group, layout.K):",
         "for p in range(whole * group, layout.K - 1):",
-        "gemm",
+        "gemm, u8 s8",
     ),
     Fault(
         "kernels/cpu/packing.py",
         "piece = b[:, first : first + width]",
         "piece = b[:, first : first + min(width, 48)]",
-        "gemm",
+        "gemm, u8 s8",
     ),
-    Fault("kernels/cpu/packing.py", 'return -128 if dtype == "u8" and', 'return 0 if dtype == "u8" and', "gemm"),
+    Fault("kernels/cpu/packing.py", 'return -128 if dtype == "u8" and', 'return 0 if dtype == "u8" and', "conv, u8 u8"),
     Fault(
-        "kernels/cpu/packing.py", "(start - za * sums.astype(np.int64))", "(start + za * sums.astype(np.int64))", "gemm"
+        "kernels/cpu/packing.py",
+        "(start - za * sums.astype(np.int64))",
+        "(start + za * sums.astype(np.int64))",
+        "conv, u8 s8, of the tensor",
     ),
-    Fault("kernels/cpu/packing.py", "255 * int(low) < -32768", "255 * int(low) < -65536", "gemm"),
+    Fault("kernels/cpu/packing.py", "255 * int(low) < -32768", "255 * int(low) < -65536", "gemm, u8 s8, no zero", True),
+    Fault("kernels/cpu/pack_b.py", "value -= flip", "value -= flip + 1", "gemm, u8 u8, of the tensor"),
+    Fault(
+        "kernels/cpu/pack_b.py",
+        "if fast < width or depth % group or depth == 0:",
+        "if fast < width or depth == 0:",
+        "gemm, u8 s8",
+    ),
+    Fault("kernels/cpu/pack_b.py", "fast = have // lanes * lanes", "fast = (have + 1) // lanes * lanes", "gemm, u8 s8"),
+    Fault("kernels/cpu/pack_b.py", "zb = block[34]", "zb = 0", "gemm, u8 u8, of the tensor"),
     # What follows a product
     Fault(
         "kernels/cpu/finish.py",
@@ -151,9 +170,9 @@ FAULTS = (
     ),
     Fault(
         "kernels/cpu/pool.py",
-        '"max_f32": "out[i] = row[i] if row[i] > out[i]',
-        '"max_f32": "out[i] = row[i] if row[i] > out[i] and i >= 0',
-        "max_pool",
+        "row[i] > out[i] or row[i] != row[i] else",
+        "row[i] > out[i] else",
+        "max_pool, f32",
     ),
     # Moving data
     Fault(
@@ -234,7 +253,7 @@ def seen(fault: Fault, folder: Path, seconds: float, count: int) -> str | None:
     report = folder / "found.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tilework.bench.prove", "--steps", fault.steps, "--stop", "--json", str(report)]
-    command += ["--count", str(count)]
+    command += ["--count", str(count), *(["--other-level", "1"] if fault.levels else [])]
     environment = {**os.environ, "PYTHONPATH": str(folder), "TILEWORK_CACHE_DIR": str(folder / "cache")}
     try:
         run = subprocess.run(
@@ -256,13 +275,14 @@ def main(given: list[str] | None = None) -> int:
     """Plant all faults, print which are found; 1 where one is missed."""
     parser = argparse.ArgumentParser(prog="python -m tilework.bench.prove.planted", description=__doc__)
     parser.add_argument("--only", default="", help="faults whose file holds this text")
-    parser.add_argument("--count", type=int, default=1000, help="configurations that may be tried for each")
+    parser.add_argument("--first", type=int, default=1, help="begin with this one")
+    parser.add_argument("--count", type=int, default=20_000, help="configurations that may be tried for each")
     parser.add_argument("--seconds", type=float, default=300, help="how long the self-test may look for each")
     options = parser.parse_args(given)
     wrong = misplaced()
     if wrong:
         parser.error("; ".join(wrong))
-    chosen = [f for f in FAULTS if options.only in f.file]
+    chosen = [f for f in FAULTS if options.only in f.file][options.first - 1 :]
     missed = []
     with tempfile.TemporaryDirectory() as folder:
         place = copied(Path(folder) / "copy")

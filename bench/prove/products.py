@@ -51,7 +51,7 @@ def _gemm(draw: Draw, cell: Cell) -> Any:
     batch = draw.shape(int(draw.pick(0, 0, 1, 2)), elements=4)
     real = cell.dtype in REAL
     a = draw.input(of_a, (*batch, m, k), tame=real)
-    b = draw.values(of_b, (k, n), tame=real) if draw.maybe(0.6) else draw.input(of_b, (*batch, k, n), tame=real)
+    b = _weights_of(draw, of_b, (k, n)) if draw.maybe(0.6) else draw.input(of_b, (*batch, k, n), tame=real)
     if of_b == "s16":  # sums of any longer weights would have to be refused: they may pass int32
         b = draw.numbers.integers(-100, 101, (k, n)).astype(np.int16)
     zeros: dict[str, Any] = {}
@@ -64,6 +64,14 @@ def _gemm(draw: Draw, cell: Cell) -> Any:
     if "x0" in draw.inputs and not isinstance(a.shape[0], int) and not batch and zeros and cell.granularity == ZEROS[2]:
         del zeros["a_zero_point"]  # so many rows are known at run time only
     return _followed(draw, ops.gemm(a, b, **zeros), n, not real and of_a != "s16")
+
+
+def _weights_of(draw: Draw, dtype: str, shape: tuple[int, ...]) -> Any:
+    """Constant weights: elements from all over the type, small ones, or ones of one sign."""
+    w = draw.values(dtype, shape, tame=True)
+    if dtype == "s8":
+        return draw.pick(w, w, w // 4, w // 2, -(np.abs(w // 2)))
+    return w
 
 
 def _image(draw: Draw, spatial: int, channels: int, least: int) -> tuple[str, tuple[int, ...]]:
@@ -82,7 +90,7 @@ def _conv(draw: Draw, cell: Cell) -> Any:
         groups, inside, each = draw.size(1, 70), 1, int(draw.pick(1, 1, 2))
     else:
         groups = int(draw.pick(1, 1, 1, 2, 3))
-        inside, each = draw.size(1, 17), draw.size(1, 40)
+        inside, each = draw.size(1, 17), draw.size(1, 65)
     if cell.dtype in REAL:
         groups, inside, each = min(groups, 20), min(inside, 5), min(each, 17)
     kernel = tuple(int(draw.pick(1, 2, 3, 3)) for _ in range(spatial))
@@ -97,9 +105,7 @@ def _conv(draw: Draw, cell: Cell) -> Any:
             "b_zero_point": draw.code(of_w, (groups * each,) if cell.granularity == ZEROS[2] else ()),
         }
     transposed = cell.step == "conv_transpose"
-    w = draw.values(
-        of_w, (groups * inside, each, *kernel) if transposed else (groups * each, inside, *kernel), tame=True
-    )
+    w = _weights_of(draw, of_w, (groups * inside, each, *kernel) if transposed else (groups * each, inside, *kernel))
     op = ops.conv_transpose if transposed else ops.conv
     if transposed:
         pads = [0] * len(pads)
@@ -119,7 +125,7 @@ def _pool(draw: Draw, cell: Cell) -> Any:
     spatial = int(draw.pick(1, 2, 2, 3))
     kernel = tuple(int(draw.pick(1, 2, 3)) for _ in range(spatial))
     layout, shape = _image(draw, spatial, draw.size(1, 40), 3)
-    x = draw.input(cell.dtype, shape, tame=True)
+    x = draw.input(cell.dtype, shape, tame=draw.numbers.random() < 0.5)
     if cell.step.startswith("global"):
         return getattr(ops, cell.step)(x, layout=layout)
     more: dict[str, Any] = {"pads": [int(draw.numbers.integers(0, k)) for k in (*kernel, *kernel)]}

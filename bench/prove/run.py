@@ -21,7 +21,7 @@ from . import codes, elements, moves, products
 from .draw import LAYOUTS, SIZES, Cell, Draw, Family
 
 FAMILIES: tuple[Family, ...] = (*elements.FAMILIES, *codes.FAMILIES, *moves.FAMILIES, *products.FAMILIES)
-OTHER_LEVEL = 0.04  # how many draws also run on a lower instruction set level, which compiles them once more
+OTHER_LEVEL = 0.04
 VARIANTS = 6  # how often sizes and elements are drawn for what was compiled once
 OF: dict[Cell, Family] = {cell: family for family in FAMILIES for cell in family.cells}
 
@@ -88,12 +88,14 @@ class Failure:
 class Proof:
     """Configurations that were tried, and those that failed.
 
-    covered counts (step, dtype, granularity, layout, executor).
+    covered       counts (step, dtype, granularity, layout, executor)
+    other_level   how many draws also run on a lower instruction set level, which compiles them once more
     """
 
     covered: Counter[tuple[str, ...]] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
+    other_level: float = OTHER_LEVEL
 
     @property
     def count(self) -> int:
@@ -130,7 +132,7 @@ class Proof:
         below = list(levels().items())
         place = LAYOUTS.index(layout)
         chance = np.random.default_rng([*seed, place, 1])
-        if below and chance.random() < OTHER_LEVEL:
+        if below and chance.random() < self.other_level:
             ways |= [below[int(chance.integers(len(below)))]]
         for variant in range(variants):
             drawn = (place, variant)

@@ -19,13 +19,20 @@ def max_pool(x: ArrayLike, places: Sequence[NDArray], dilations: Sequence[int]) 
     x       any number type (N, spatial.., C)
     places  per spatial axis, int64 (outputs, 2): the first position of each window, which may be negative, and how many
             taps it has; see `kernels.pool.places`
-    A NaN in a window is the result. A window without an element gives the least value of the type.
+    A NaN in a window is the result; of zeros of different sign the first is, outermost axis first. A window without an
+    element gives the least value of the type.
     Source: ONNX MaxPool.
     """
     x = np.asarray(x)
-    for axis, (place, step) in enumerate(zip(places, dilations, strict=True), start=1):
-        least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-        parts = [x.take(_inside(at, x.shape[axis], step), axis).max(axis, initial=least) for at in place]
+    least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    for axis in range(len(places), 0, -1):
+        parts = []
+        for place in places[axis - 1]:
+            y = np.full((*x.shape[:axis], *x.shape[axis + 1 :]), least, x.dtype)
+            for tap in _inside(place, x.shape[axis], dilations[axis - 1]):
+                value = x.take(tap, axis)
+                y = np.where((value > y) | (value != value), value, y)
+            parts.append(y)
         x = np.stack(parts, axis) if parts else x.take([], axis)
     return x
 

@@ -59,6 +59,12 @@ def test_a_nan_is_the_largest(executor):
     assert_array_equal(pooled(executor, OPS.max_pool, x, 2), np.float32([[[np.nan, 3]]]))
 
 
+def test_of_zeros_of_different_sign_the_first_is_the_largest(executor):
+    x = np.float32([[[[0.0, -0.0, -0.0], [-0.0, 0.0, 0.0], [0.0, -0.0, -1.0]]]])
+    y = pooled(executor, OPS.max_pool, x, (2, 2), strides=(1, 1))
+    assert_array_equal(np.signbit(y), [[[[False, True], [True, False]]]])
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_random_pools_give_the_reference(seed):
     rng = np.random.default_rng(seed)

@@ -1,0 +1,362 @@
+"""Do the tests see mistakes? Mutants of primitives and of the plan, and whether a test that runs their code fails.
+
+    python -m tilework.bench.mutations --count 400 --seed 0
+
+Mistakes are made by rule at places drawn from a seed: another comparison, operator or constant, a condition turned
+round, a statement left out, nothing returned. Tests are collected and run once, to learn which of them call which
+function; then a forked child for each mutant swaps the code of one function and runs what calls it, quickest first.
+Mistakes outside functions (defaults, tables, fields) run in a process of their own. Text in messages is not mutated.
+Needs a checkout with tests, and a system that forks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parents[1]
+PLAN = ("plan", "binding", "bound", "lowering", "cutting", "intervals", "program", "recording", "states", "verify")
+FILES = (
+    *sorted(p.relative_to(PACKAGE).as_posix() for p in (PACKAGE / "primitives").glob("*.py")),
+    *(f"executors/{name}.py" for name in PLAN),
+)
+TESTS = (
+    "tests/primitives",
+    *(
+        f"tests/executors/test_{name}.py"
+        for name in ("bad_input", "block_bytes", "concurrency", "cutting", "debug", "even_tiles", "formats", "layouts", "memory",
+                     "pooling", "profile", "random_pipelines", "single_thread", "states", "tiling", "windows")
+    ),
+    "tests/kernels/test_moving.py",
+    "tests/faults",
+)  # fmt: skip
+LONG = 3.0  # seconds of a test that is left out of the runs of mutants
+LIMIT = 60.0  # seconds for the tests of one mutant; a mutant that hangs is found
+
+COMPARED: dict[type, type] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+COMPUTED: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.Div: ast.Mult, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The n-th mistake that can be made in a file.
+
+    function   (name, first line) of the function it is in, the outermost; None outside of any
+    """
+
+    file: str
+    number: int
+    line: int
+    rule: str
+    function: tuple[str, int] | None
+
+    def __str__(self) -> str:
+        text = (PACKAGE / self.file).read_text(encoding="utf-8").splitlines()[self.line - 1].strip()
+        return f"{self.file}:{self.line}: {self.rule}: {text}"
+
+
+# Mistakes ------------------------------------------------------------------------------------------------------------
+
+
+def _changes(node: ast.AST, put: Callable[[ast.AST], None]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """(rule, what makes it) of one node; put() sets another node in its place."""
+    if isinstance(node, ast.Compare):
+        for n, op in enumerate(node.ops):
+            other = COMPARED[type(op)]
+            yield f"{type(op).__name__} is {other.__name__}", lambda n=n, o=other: node.ops.__setitem__(n, o())
+    elif isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in COMPUTED:
+        other = COMPUTED[type(node.op)]
+        yield f"{type(node.op).__name__} is {other.__name__}", lambda: setattr(node, "op", other())
+    elif isinstance(node, ast.BoolOp):
+        other = ast.Or if isinstance(node.op, ast.And) else ast.And
+        yield f"{type(node.op).__name__} is {other.__name__}", lambda: setattr(node, "op", other())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield f"{type(node.op).__name__} left out", lambda: put(node.operand)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield f"{node.value} is {not node.value}", lambda: setattr(node, "value", not node.value)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        yield f"{node.value} is {node.value + 1}", lambda: setattr(node, "value", node.value + 1)  # type: ignore[operator]
+    if isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        yield "condition turned round", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))
+    if isinstance(node, (ast.AugAssign, ast.Raise, ast.Continue, ast.Break)) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield "statement left out", lambda: put(ast.Pass())
+    if isinstance(node, ast.Return) and node.value is not None:
+        yield "nothing returned", lambda: setattr(node, "value", ast.Constant(None))
+
+
+def _walk(
+    node: ast.AST, function: tuple[str, int] | None, names: tuple[str, ...]
+) -> Iterator[tuple[int, str, tuple[str, int] | None, Callable[[], None]]]:
+    """(line, rule, function, what makes it), in the order of the text; no annotations, no texts, no messages."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "type_params") or isinstance(node, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.Raise) and name == "exc":
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        for n, child in enumerate(value if isinstance(value, list) else [value]):
+            if not isinstance(child, ast.AST):
+                continue
+
+            def put(new: ast.AST, n: int = n, name: str = name, value: Any = value) -> None:
+                if isinstance(value, list):
+                    value[n] = ast.copy_location(new, value[n])
+                else:
+                    setattr(node, name, ast.copy_location(new, value))
+
+            line = getattr(child, "lineno", 0)
+            inner, path = function, names
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and name == "body" and function is None:
+                inner = (".".join(names), min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                path = (*names, child.name)
+            for rule, make in _changes(child, put):
+                yield line, rule, inner, make
+            yield from _walk(child, inner, path)
+
+
+def mutants(file: str) -> list[Mutant]:
+    """All mistakes that can be made in a file."""
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    return [Mutant(file, n, line, rule, inner) for n, (line, rule, inner, _) in enumerate(_walk(tree, None, ()))]
+
+
+def mutated(mutant: Mutant) -> CodeType:
+    """The compiled file with the mistake in it."""
+    path = PACKAGE / mutant.file
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    made = list(_walk(tree, None, ()))
+    made[mutant.number][3]()
+    return compile(ast.fix_missing_locations(tree), str(path), "exec")
+
+
+# Runs ----------------------------------------------------------------------------------------------------------------
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def swap(mutant: Mutant) -> int:
+    """Put the mistake into the functions of this process; returns how many have it now."""
+    path = str(PACKAGE / mutant.file)
+    right = compile((PACKAGE / mutant.file).read_text(encoding="utf-8"), path, "exec")
+    pairs = zip(_codes(right), _codes(mutated(mutant)), strict=True)
+    changed = {(old.co_qualname, old.co_firstlineno): new for old, new in pairs if old != new}
+    count = 0
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType) and found.__code__.co_filename == path:
+            new = changed.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
+            if new is not None and len(new.co_freevars) == len(found.__code__.co_freevars):
+                found.__code__ = new
+                count += 1
+        elif isinstance(found, functools._lru_cache_wrapper):
+            found.cache_clear()
+    return count
+
+
+class Session:
+    """A plugin of pytest: instead of running the tests once, runs what each mutant needs, each in a forked child."""
+
+    def __init__(self, chosen: list[Mutant], said: Callable[[Mutant, str | None], None]) -> None:
+        self.chosen, self.said = chosen, said
+        self.failed = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Notice what fails."""
+        if report.failed:
+            self.failed = report.nodeid
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Learn which tests call what; then the mutants."""
+        items = session.items
+        for item in items:  # modules are imported by now; what they imported late is not
+            item.obj  # noqa: B018
+        seconds, calls = self.learnt(items)
+        print(f"{len(items)} tests, {sum(seconds):.0f} s, call {len(calls)} functions", flush=True)
+        for mutant in self.chosen:
+            path, function = str(PACKAGE / mutant.file), mutant.function
+            assert function is not None
+            called = {
+                n for (file, _, first), tests in calls.items() if (file, first) == (path, function[1]) for n in tests
+            }
+            chosen = sorted((n for n in called if seconds[n] < LONG), key=lambda n: seconds[n])
+            self.said(mutant, self.found(mutant, [items[n] for n in chosen]) if chosen else None)
+        return True
+
+    def learnt(self, items: list[Any]) -> tuple[list[float], dict[tuple[str, str, int], set[int]]]:
+        """Seconds of each test, and for each function of the package the tests that call it."""
+        seconds, calls = [], defaultdict(set)
+        now = [0]
+        root = str(PACKAGE)
+
+        def profile(frame: Any, event: str, argument: Any) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_filename.startswith(root):
+                calls[code.co_filename, code.co_qualname, code.co_firstlineno].add(now[0])
+
+        for n, item in enumerate(items):
+            now[0] = n
+            began = time.monotonic()
+            sys.setprofile(profile)
+            threading.setprofile(profile)
+            self.run(item)
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+            seconds.append(time.monotonic() - began)
+            if self.failed:
+                print(f"{self.failed} fails without a mistake and is left out", flush=True)
+                seconds[-1], self.failed = float("inf"), ""
+        return seconds, calls
+
+    def run(self, item: Any) -> None:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+
+    def found(self, mutant: Mutant, items: list[Any]) -> str | None:
+        """The test that fails, or that the tests hang; None where all pass."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.close(reading)
+            status = b""
+            try:
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, 1)
+                os.dup2(null, 2)
+                swap(mutant)
+                for item in items:
+                    self.run(item)
+                    if self.failed:
+                        status = self.failed.encode()
+                        break
+                else:
+                    status = b"-"
+            except BaseException as error:
+                status = f"{type(error).__name__} outside of a test".encode()
+            os.write(writing, status)
+            os._exit(0)
+        os.close(writing)
+        text = _answer(child, reading)
+        return None if text == "-" else text or "the process ends"
+
+
+def _answer(child: int, reading: int) -> str:
+    """What a child writes before it ends; it is ended after LIMIT seconds."""
+    import select
+
+    ready, _, _ = select.select([reading], [], [], LIMIT)
+    text = os.read(reading, 4096).decode() if ready else "it hangs"
+    os.close(reading)
+    for kill in (lambda: os.killpg(child, signal.SIGKILL), lambda: os.waitpid(child, 0)):
+        try:
+            kill()
+        except (ProcessLookupError, ChildProcessError):
+            pass
+    return text
+
+
+_FRESH = """\
+import importlib.abc, importlib.machinery, sys
+from pathlib import Path
+from tilework.bench import mutations
+mutant = mutations.mutants({file!r})[{number}]
+path = mutations.PACKAGE / mutant.file
+name = "tilework." + mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+for known in [n for n in sys.modules if n == "tilework" or n.startswith("tilework.")]:
+    del sys.modules[known]
+class Finder(importlib.machinery.SourceFileLoader):
+    def get_code(self, fullname):
+        return mutations.mutated(mutant)
+class Hook(importlib.abc.MetaPathFinder):
+    def find_spec(self, fullname, path_=None, target=None):
+        if fullname == name:
+            return importlib.util.spec_from_file_location(name, path, loader=Finder(name, str(path)))
+sys.meta_path.insert(0, Hook())
+import pytest
+sys.exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not soak", *{tests!r}]))
+"""
+
+
+def fresh(mutant: Mutant) -> str | None:
+    """The same for a mistake outside of functions: in a new process, on the tests of its room."""
+    own = PACKAGE / "tests" / mutant.file.replace("/", "/test_")
+    tests = [str(own)] if own.exists() else []
+    tests += ["tests/primitives", "tests/executors/test_single_thread.py", "tests/executors/test_tiling.py"]
+    text = _FRESH.format(file=mutant.file, number=mutant.number, tests=tests)
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", text], cwd=PACKAGE, capture_output=True, text=True, timeout=10 * LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "it hangs"
+    return None if run.returncode == 0 else f"pytest ends with {run.returncode}"
+
+
+def main(given: list[str] | None = None) -> int:
+    """Make a sample of mutants, run the tests, print the score and who survives."""
+    parser = argparse.ArgumentParser(prog="python -m tilework.bench.mutations", description=__doc__)
+    parser.add_argument("--count", type=int, default=400, help="mutants")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="files whose path holds this text")
+    options = parser.parse_args(given)
+    every = [m for file in FILES if options.only in file for m in mutants(file)]
+    sample = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    print(f"{len(sample)} of {len(every)} mutants of {len({m.file for m in every})} files", flush=True)
+    tried: Counter[str] = Counter()
+    alive: list[Mutant] = []
+
+    def said(mutant: Mutant, text: str | None) -> None:
+        tried[mutant.file] += 1
+        if text is None:
+            alive.append(mutant)
+            print(f"{sum(tried.values())}: SURVIVES {mutant}", flush=True)
+
+    import pytest
+
+    os.environ["CI"] = "1"  # hypothesis draws the same examples each time
+    os.chdir(PACKAGE)
+    inside = [m for m in sample if m.function is not None]
+    pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-m", "not slow and not soak", "-k", "not torch", "--no-header", *TESTS],
+        plugins=[Session(inside, said)],
+    )
+    for mutant in sample:
+        if mutant.function is None:
+            said(mutant, fresh(mutant))
+    count = sum(tried.values())
+    for file in sorted(tried):
+        print(f"{file}: {tried[file] - sum(m.file == file for m in alive)} of {tried[file]} found")
+    print(f"{count - len(alive)} of {count} mutants found: {(count - len(alive)) / max(1, count):.1%}")
+    return 0 if count == len(sample) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
