@@ -16,6 +16,7 @@ import ast
 import functools
 import gc
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -169,11 +170,11 @@ def swap(mutant: Mutant) -> int:
     path = str(PACKAGE / mutant.file)
     right = compile((PACKAGE / mutant.file).read_text(encoding="utf-8"), path, "exec")
     pairs = zip(_codes(right), _codes(mutated(mutant)), strict=True)
-    changed = {(old.co_qualname, old.co_firstlineno): new for old, new in pairs if old != new}
+    changed = {(old.co_name, old.co_firstlineno): new for old, new in pairs if old != new}
     count = 0
     for found in gc.get_objects():
         if isinstance(found, FunctionType) and found.__code__.co_filename == path:
-            new = changed.get((found.__code__.co_qualname, found.__code__.co_firstlineno))
+            new = changed.get((found.__code__.co_name, found.__code__.co_firstlineno))
             if new is not None and len(new.co_freevars) == len(found.__code__.co_freevars):
                 found.__code__ = new
                 count += 1
@@ -199,19 +200,28 @@ class Session:
         items = session.items
         for item in items:  # modules are imported by now; what they imported late is not
             item.obj  # noqa: B018
-        seconds, calls = self.learnt(items)
-        print(f"{len(items)} tests, {sum(seconds):.0f} s, call {len(calls)} functions", flush=True)
+        reading, writing = os.pipe()
+        child = os.fork()  # what does not pass in a forked child is no use here
+        if child == 0:
+            os.close(reading)
+            with os.fdopen(writing, "wb") as file:
+                pickle.dump(self.learnt(items), file)
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as file:
+            seconds, calls = pickle.load(file)
+        os.waitpid(child, 0)
+        quick = [s for s in seconds if s < LONG]
+        print(f"{len(quick)} of {len(items)} tests take {sum(quick):.0f} s and call {len(calls)} functions", flush=True)
         for mutant in self.chosen:
             path, function = str(PACKAGE / mutant.file), mutant.function
             assert function is not None
-            called = {
-                n for (file, _, first), tests in calls.items() if (file, first) == (path, function[1]) for n in tests
-            }
+            called = calls.get((path, function[1]), set())
             chosen = sorted((n for n in called if seconds[n] < LONG), key=lambda n: seconds[n])
             self.said(mutant, self.found(mutant, [items[n] for n in chosen]) if chosen else None)
         return True
 
-    def learnt(self, items: list[Any]) -> tuple[list[float], dict[tuple[str, str, int], set[int]]]:
+    def learnt(self, items: list[Any]) -> tuple[list[float], dict[tuple[str, int], set[int]]]:
         """Seconds of each test, and for each function of the package the tests that call it."""
         seconds, calls = [], defaultdict(set)
         now = [0]
@@ -220,7 +230,7 @@ class Session:
         def profile(frame: Any, event: str, argument: Any) -> None:
             code = frame.f_code
             if event == "call" and code.co_filename.startswith(root):
-                calls[code.co_filename, code.co_qualname, code.co_firstlineno].add(now[0])
+                calls[code.co_filename, code.co_firstlineno].add(now[0])
 
         for n, item in enumerate(items):
             now[0] = n
