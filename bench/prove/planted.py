@@ -71,7 +71,12 @@ FAULTS = (
         "if fast < width or depth == 0:",
         "gemm, u8 s8",
     ),
-    Fault("kernels/cpu/pack_b.py", "fast = have // lanes * lanes", "fast = (have + 1) // lanes * lanes", "gemm, u8 s8"),
+    Fault(
+        "kernels/cpu/pack_b.py",
+        "put_s32(columns + 2 * plane, n, total)",
+        "put_s32(columns + 2 * plane, n, total + 1)",
+        "gemm, u8 s8, of rows",
+    ),
     Fault("kernels/cpu/pack_b.py", "zb = block[34]", "zb = 0", "gemm, u8 u8, of the tensor"),
     # What follows a product
     Fault(

@@ -70,7 +70,7 @@ def _weights_of(draw: Draw, dtype: str, shape: tuple[int, ...]) -> Any:
     """Constant weights: elements from all over the type, small ones, or ones of one sign."""
     w = draw.values(dtype, shape, tame=True)
     if dtype == "s8":
-        return draw.pick(w, w, w // 4, w // 2, -(np.abs(w // 2)))
+        return draw.pick(w, w, w // 4, w // 2, np.minimum(w, 0))
     return w
 
 
