@@ -40,7 +40,10 @@ TESTS = (
     "tests/primitives",
     *(
         f"tests/executors/test_{name}.py"
-        for name in ("bad_input", "block_bytes", "cutting", "debug", "even_tiles", "formats", "layouts", "memory", "pooling", "profile", "random_pipelines", "single_thread", "states", "tiling", "windows")
+        for name in (
+            "bad_input", "block_bytes", "cutting", "debug", "even_tiles", "formats", "layouts", "memory", "pooling",
+            "profile", "random_pipelines", "single_thread", "states", "tiling", "windows",
+        )
     ),
     "tests/kernels/test_moving.py",
     "tests/faults",

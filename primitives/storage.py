@@ -7,6 +7,7 @@ point group `tilework.steps`. A user's function is stored only when asked, as so
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import dis
 import inspect
@@ -25,6 +26,7 @@ import numpy as np
 from . import dtypes
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
+from .placing import placed
 from .plugins import load_steps
 from .quantization import QuantParams
 from .sizes import Size, size
@@ -192,7 +194,7 @@ class _Reader:
 
 
 def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") -> None:
-    """Write `pipe` to one file.
+    """Write `pipe` to one file, which is there whole or not at all.
 
     functions   "refuse" (a pipeline with user functions is an error) or "source" (their source text is kept)
 
@@ -235,8 +237,9 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
         "updates": [[name, v.name] for name, v in pipe.updates.items()],
         "constraints": [[_plain(left), _plain(right), where] for left, right, where in pipe.constraints],
     }
-    target = path if isinstance(path, io.IOBase) else os.fspath(path)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[arg-type]
+    with contextlib.ExitStack() as stack:
+        target = path if isinstance(path, io.IOBase) else stack.enter_context(placed(path))
+        archive = stack.enter_context(zipfile.ZipFile(target, "w", zipfile.ZIP_STORED))  # type: ignore[call-overload]
         archive.writestr(GRAPH, json.dumps(graph, indent=1))
         for key, array in writer.arrays.items():
             data = io.BytesIO()

@@ -83,9 +83,9 @@ FAULTS = (
         "kernels/cpu/finish.py",
         "b.shl(one, b.sub(t, one))",
         "b.shl(one, b.sub(b.sub(t, one), one))",
-        "requantize fixed",
+        "gemm, u8 s8",
     ),
-    Fault("kernels/cpu/finish.py", "vectors = (width + lanes - 1) // lanes", "vectors = width // lanes", "gemm"),
+    Fault("kernels/cpu/finish.py", "vectors = (width + lanes - 1) // lanes", "vectors = width // lanes", "gemm, u8 s8"),
     Fault(
         "kernels/cpu/finish.py",
         "for m in range(ranges[2], ranges[3]):",

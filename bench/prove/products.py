@@ -36,7 +36,8 @@ def _followed(draw: Draw, acc: Any, columns: int, integer: bool) -> Any:
         many = (columns,) if draw.maybe() else ()
         ratio = (2.0 ** draw.numbers.uniform(-16, -4, many)).astype(np.float32)
         dtype = draw.pick("u8", "s8")
-        codes = ops.requantize(acc, ratio, int(draw.code(dtype)), dtype)
+        arithmetic = draw.pick("float", "float", "fixed")
+        codes = ops.requantize(acc, ratio, int(draw.code(dtype)), dtype, arithmetic=arithmetic)
         return ops.relu(codes, np.asarray(draw.code(dtype))) if draw.maybe(0.3) else codes
     if how == "function":
         return ops.map(bent, acc, draw.scale((columns,)))

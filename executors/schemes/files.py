@@ -12,6 +12,7 @@ import numpy as np
 from ...kernels.schemes import shipped
 from ...kernels.schemes.definition import Definition, as_matrix
 from ...primitives.errors import ArgumentError, FileFormatError, TileworkError
+from ...primitives.placing import placed
 from .running import Array, Encoded
 from .tensor import QuantizedTensor
 
@@ -20,7 +21,7 @@ FORMAT = 1
 
 
 def save(path: Any, tensors: Mapping[str, QuantizedTensor]) -> None:
-    """Write tensors by name. The ending of the path, .npz or .safetensors, is the format."""
+    """Write tensors by name, the whole file or none. The ending of the path, .npz or .safetensors, is the format."""
     arrays: dict[str, Array] = {}
     described: dict[str, Any] = {}
     for name, q in tensors.items():
@@ -30,10 +31,11 @@ def save(path: Any, tensors: Mapping[str, QuantizedTensor]) -> None:
     text = json.dumps({"format": FORMAT, "tensors": described})
     path = Path(path)
     if path.suffix == ".npz":
-        with path.open("wb") as file:
+        with placed(path) as part, part.open("wb") as file:
             np.savez(file, allow_pickle=False, **{DESCRIPTION: np.frombuffer(text.encode(), np.uint8), **arrays})
     elif path.suffix == ".safetensors":
-        _safetensors().numpy.save_file(arrays, str(path), {DESCRIPTION: text})
+        with placed(path) as part:
+            _safetensors().numpy.save_file(arrays, str(part), {DESCRIPTION: text})
     else:
         raise FileFormatError(f"{path} ends in {path.suffix or 'nothing'!r}; .npz and .safetensors can be written")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
+from ...primitives.placing import placed
 from .layout import ALIGNMENT, ARRAY, MAGIC, STRING, TYPES, VALUES, TensorType
 from .reader import RawTensor
 
@@ -31,25 +31,19 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Ma
     if alignment < 8 or alignment & (alignment - 1):
         raise ArgumentError(f"general.alignment is {alignment}; a power of two from 8 is needed")
     raw = {name: _raw(name, tensor) for name, tensor in tensors.items()}
-    path = Path(path)
-    part = path.with_name(path.name + f".{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(MAGIC + struct.pack("<IQQ", 3, len(raw), len(metadata)))
-            for key, value in metadata.items():
-                file.write(_text(key) + _value(key, value))
-            offset = 0
-            for name, (kind, shape, data) in raw.items():
-                sizes = shape[::-1]
-                file.write(_text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind.code, offset))
-                offset += -(-data.nbytes // alignment) * alignment
+    with placed(path) as part, part.open("wb") as file:
+        file.write(MAGIC + struct.pack("<IQQ", 3, len(raw), len(metadata)))
+        for key, value in metadata.items():
+            file.write(_text(key) + _value(key, value))
+        offset = 0
+        for name, (kind, shape, data) in raw.items():
+            sizes = shape[::-1]
+            file.write(_text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind.code, offset))
+            offset += -(-data.nbytes // alignment) * alignment
+        _pad(file, alignment)
+        for _, _, data in raw.values():
+            file.write(np.ascontiguousarray(data).data)
             _pad(file, alignment)
-            for _, _, data in raw.values():
-                file.write(np.ascontiguousarray(data).data)
-                _pad(file, alignment)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _raw(name: str, tensor: Any) -> tuple[TensorType, tuple[int, ...], np.ndarray[Any, Any]]:

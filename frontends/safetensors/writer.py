@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...primitives.errors import ArgumentError, DTypeMismatch
+from ...primitives.placing import placed
 from .reader import TYPES
 
 ALIGNMENT = 8  # of the tensors, by spaces behind the header
@@ -40,13 +40,7 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Any], metadata: Ma
         at = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % ALIGNMENT)
-    path = Path(path)
-    part = path.with_name(path.name + f".{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for _, array in ordered:
-                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with placed(path) as part, part.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, array in ordered:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

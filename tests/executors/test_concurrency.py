@@ -1,6 +1,7 @@
 """Plans under many threads, forks, pools and interrupts. What may crash or hang runs in a process of its own."""
 
 import importlib.util
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -175,7 +176,8 @@ def test_pools_and_callers_thread_settings():
     """)
 
 
-def test_a_spawned_pool_answers(tmp_path):
+@pytest.mark.parametrize("method", [m for m in ("spawn", "forkserver") if m in multiprocessing.get_all_start_methods()])
+def test_a_pool_of_new_processes_answers(tmp_path, method):
     path = tmp_path / "spawned.py"
     body = """
     def work(m):
@@ -186,11 +188,11 @@ def test_a_spawned_pool_answers(tmp_path):
     if __name__ == "__main__":
         import multiprocessing
 
-        with multiprocessing.get_context("spawn").Pool(2) as pool:
+        with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
             assert pool.map(work, [3, 64, 130, 7]) == [True] * 4
     """
     path.write_text(SETUP + textwrap.dedent(body))
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, str(path), method], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -305,4 +307,26 @@ def test_an_exception_in_a_python_step_names_it_and_memory_goes_back(threads):
             assert (out == 0).all()
         bound, = plan._bindings.values()
         assert len(bound._pool) == 1, len(bound._pool)
+    """)
+
+
+def test_a_plan_inside_a_parallel_loop_of_numba():
+    script("""
+        import numba
+
+        pipe = mlp(layers=1)
+        plan = tw.TilingExecutor(3).compile(pipe)
+        cases = [{"x": sized(m)} for m in (3, 64, 130)]
+        expected = [plan.run(case)["y"] for case in cases]
+
+        @numba.njit(parallel=True)
+        def parallel(out):
+            for i in numba.prange(6):
+                with numba.objmode():
+                    found = plan.run(cases[i % 3])["y"]
+                    out[i] = (found == expected[i % 3]).all()
+
+        found = np.zeros(6, np.bool_)
+        parallel(found)
+        assert found.all(), found
     """)

@@ -16,6 +16,7 @@ from ....executors.fitting.statistics import METHODS
 from ....executors.schemes import Scheme, get
 from ....primitives.errors import ArgumentError, Unsupported
 from ....primitives.pipeline import Pipeline, Value
+from ....primitives.placing import placed
 from ..load import _translated
 from ..reading import Model, read
 from . import translating as translating
@@ -68,8 +69,8 @@ class Quantized:
         if self.proto is None:
             raise Unsupported(f"{os.fspath(path)}: {self.unsaid}; a pipeline works, of any scheme (another ending)")
         data = self.proto.SerializeToString()
-        with open(path, "wb") as file:
-            file.write(data)
+        with placed(path) as part:
+            part.write_bytes(data)
 
 
 def quantize(
