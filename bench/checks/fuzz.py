@@ -31,6 +31,9 @@ import tilework as tw
 from ...executors.schemes import files as tensors
 from ...kernels import cache, tuning
 
+MEMORY = (
+    "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+)  # a folder without a disk: files are made by the thousand
 SECONDS = 5.0
 BYTES = 1 << 30
 WORDS = np.array(
@@ -253,7 +256,7 @@ def run(
     faults: list[str] = []
     told: set[str] = set()
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as name, _own_cache(name):
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name, _own_cache(name):
         folder = Path(name)
         chosen = {kind: made for kind, made in corpus(folder).items() if kinds in kind}
         if not chosen:

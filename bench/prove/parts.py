@@ -12,14 +12,14 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from . import table
 from .draw import LAYOUTS, Cell
-from .run import OTHER_LEVEL, VARIANTS, Failure, Proof, chosen
+from .run import OTHER_LEVEL, VARIANTS, Failure, Proof
+from .run import chosen as chosen
 
 CELLS = 40  # of a part
 
@@ -73,31 +73,40 @@ def run(
     each(whole)
     end = time.monotonic() + seconds
     left = (place for place in _places(-(-len(chosen(steps)) // CELLS), first) if place not in done)
-    running: dict[Future[Any], tuple[int, int]] = {}
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+    running: dict[Connection, tuple[Any, tuple[int, int]]] = {}
+    try:
         while whole.count < count and time.monotonic() < end:
             while len(running) < jobs:
                 place = next(left)
-                running[pool.submit(tried, seed, *place, steps, variants, other_level)] = place
-            for future in wait(running, min(60.0, max(0.0, end - time.monotonic())), FIRST_COMPLETED).done:
-                turn, part = running.pop(future)
+                reading, writing = context.Pipe(False)
+                child = context.Process(target=_part, args=(writing, seed, *place, steps, variants, other_level))
+                child.start()
+                writing.close()
+                running[reading] = child, place
+            ready: list[Any] = wait(list(running), min(60.0, max(0.0, end - time.monotonic())))
+            for reading in ready:
+                child, (turn, part) = running.pop(reading)
                 try:
-                    line = future.result()
-                except BrokenProcessPool:
-                    at = ", ".join(f"{n} of round {t}" for t, n in [(turn, part), *running.values()])
-                    raise RuntimeError(f"a process died at one of these parts: {at}") from None
+                    line = reading.recv()
+                except EOFError:
+                    child.join()
+                    raise RuntimeError(f"part {part} of round {turn} ended its process ({child.exitcode})") from None
+                child.join()
                 whole.add(read(line))
                 each(whole)
                 if kept is not None:
                     with kept.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(line) + "\n")
-        for future in running:
-            future.cancel()
-        if running:  # parts that nobody waits for
-            for process in list(pool._processes.values()):
-                process.terminate()
+    finally:
+        for child, _ in running.values():
+            child.terminate()  # a part that nobody waits for
     return whole
+
+
+def _part(writing: Connection, *given: Any) -> None:
+    """What a process does: one part."""
+    writing.send(tried(*given))
 
 
 def _places(parts: int, first: int) -> Iterator[tuple[int, int]]:

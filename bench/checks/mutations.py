@@ -1,6 +1,6 @@
 """Do the tests see mistakes? Mutants of primitives and of the plan, and whether a test that runs their code fails.
 
-    python -m tilework.bench.mutations --count 400 --seed 0
+    python -m tilework.bench.checks.mutations --count 400 --seed 0
 
 Mistakes are made by rule at places drawn from a seed: another comparison, operator or constant, a condition turned
 round, a statement left out, nothing returned. Tests are collected and run once, to learn which of them call which
@@ -30,7 +30,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[2]
 PLAN = ("plan", "binding", "bound", "lowering", "cutting", "intervals", "program", "recording", "states", "verify")
 FILES = (
     *sorted(p.relative_to(PACKAGE).as_posix() for p in (PACKAGE / "primitives").glob("*.py")),
@@ -298,7 +298,7 @@ def _answer(child: int, reading: int) -> str:
 _FRESH = """\
 import importlib.abc, importlib.machinery, sys
 from pathlib import Path
-from tilework.bench import mutations
+from tilework.bench.checks import mutations
 mutant = mutations.mutants({file!r})[{number}]
 path = mutations.PACKAGE / mutant.file
 name = "tilework." + mutant.file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
@@ -334,7 +334,7 @@ def fresh(mutant: Mutant) -> str | None:
 
 def main(given: list[str] | None = None) -> int:
     """Make a sample of mutants, run the tests, print the score and who survives."""
-    parser = argparse.ArgumentParser(prog="python -m tilework.bench.mutations", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tilework.bench.checks.mutations", description=__doc__)
     parser.add_argument("--count", type=int, default=400, help="mutants")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="files whose path holds this text")
