@@ -96,14 +96,20 @@ class Attention:
                 f"{k.shape[1] * self.groups}"
             )
         more = [self._heads_first(ctx.read(f"{slot}_scale"))[..., 0] for slot in self.scales]
+        more += self.limiting(ctx, (*q.shape[:3], k.shape[2]))
+        scratch = ctx.scratch(self.scratch_bytes(k.shape[2], q.shape[3], v.shape[3]))
+        ctx.sweep(self, q, k, v, *more, ctx.read("scale"), y, scratch)
+
+    def limiting(self, ctx: Any, scores: tuple[int, ...]) -> list[Any]:
+        """The operands that add to scores or say how far they go: mask, lengths and offset."""
+        more = []
         if self.mask is not None:
-            more.append(np.broadcast_to(ctx.read("mask"), (*q.shape[:3], k.shape[2])))
+            more.append(np.broadcast_to(ctx.read("mask"), scores))
         if self.lengths:
             more.append(ctx.read("lengths"))
         if self.causal:
             more.append(ctx.read("offset"))
-        scratch = ctx.scratch(self.scratch_bytes(k.shape[2], q.shape[3], v.shape[3]))
-        ctx.sweep(self, q, k, v, *more, ctx.read("scale"), y, scratch)
+        return more
 
     def _heads_first(self, x: Any) -> Any:
         return x if self.layout == "BHTD" else np.transpose(x, (0, 2, 1, 3))

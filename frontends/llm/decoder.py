@@ -14,6 +14,7 @@ import numpy as np
 
 from ...executors.schemes import Scheme
 from ...kernels import ops
+from ...kernels.ops.coded_rows import CodedRows
 from ...primitives.errors import FileFormatError
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import size
@@ -101,13 +102,13 @@ class _Layer:
     def turned(self, x: Value, turn: list[Value]) -> Value:
         return ops.rotary(x, turn[0], turn[1], interleaved=self.config.interleaved)
 
-    def kept(self, what: str, new: Value, start: Value, scheme: Scheme | None) -> Value:
-        """The cache with the new rows in it."""
+    def kept(self, what: str, new: Value, start: Value, scheme: Scheme | None) -> Value | CodedRows:
+        """The cache with the new rows in it, as attention takes it."""
         name, c = f"{what}_{self.n}", self.config
         shape = (1, c.kv_heads, size("C"), c.depth)
         if scheme is None:
             return ops.cache_append(self.pipe.state(name, "f32", shape), new, start)
-        return ops.scheme_cache(self.pipe, name, scheme, shape).append(new, start)
+        return ops.scheme_cache(self.pipe, name, scheme, shape).extend(new, start)
 
 
 def turns(config: Config, weights: Weights, places: int) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ not wait for the others; a test holds it to what the modules register.
 HOMES = {
     "argmax": ("argmax",),
     "attention.append": ("cache_append",),
+    "attention.coded": ("attention_coded",),
     "attention.codes": ("attention_s8",),
     "attention.steps": ("attention",),
     "cast": ("cast",),

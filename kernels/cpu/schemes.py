@@ -336,9 +336,8 @@ def _encoder(scheme: Definition, fits: bool) -> WithParams:
     return WithParams(Native(text), _edges(scheme, 0))
 
 
-@register("scheme_decode", backend="cpu", variant="captured", requires=compiled)
-def build_decode(kernel: SchemeDecode, isa: str | None = None) -> WithParams:
-    scheme, level = kernel.scheme, levels.select(isa)
+def decode_text(scheme: Definition, level: levels.Level, name: str) -> str:
+    """A module with a tile `name(n0, n1, codes, p0, .., y, across, down)`, which decodes rows n0:n1."""
     if scheme.bits == 8:
         made, found, unpack = "", "one = row_at(codes, n)", ""
     elif scheme.bits == 16:
@@ -355,13 +354,19 @@ def build_decode(kernel: SchemeDecode, isa: str | None = None) -> WithParams:
         f"K = y.shape[1]\nn_codes = (K + {scheme.vector - 1}) // {scheme.vector}\n{made}\n{_tables(scheme)}\n"
         f"for n in range(n0, n1):\n    row, r = row_at(y, n), n // down\n{_indented(found, 1)}{_indented(block, 1)}"
     )
-    text = (
+    return (
         _module(scheme, {"decode": scheme.captured_decode}, unpack)
         + (_PICK.format(level=level.name, entries=1 << scheme.bits) if _by_table(scheme, level) else "")
         + _decode_functions(scheme, level)
-        + f"\n{TILE}\ndef tile(n0, n1, codes, {_parameters(scheme)}y, across, down):\n"
+        + f"\n{TILE}\ndef {name}(n0, n1, codes, {_parameters(scheme)}y, across, down):\n"
         + _indented(body, 1)
     )
+
+
+@register("scheme_decode", backend="cpu", variant="captured", requires=compiled)
+def build_decode(kernel: SchemeDecode, isa: str | None = None) -> WithParams:
+    scheme = kernel.scheme
+    text = decode_text(scheme, levels.select(isa), "tile")
     return WithParams(Native(text), _edges(scheme, len(scheme.stored) + 1))
 
 

@@ -15,6 +15,7 @@ from .. import cache_append as appending
 from ..reference.schemes import store
 from ..schemes.definition import WHOLE, Definition
 from ..schemes.steps import SchemeDecode, SchemeEncode, SchemeFit, SchemeQuantize
+from .coded_rows import CodedRows
 from .given import Operand, dtype_of, only, pipeline_of, value_of
 from .moving import reshape
 from .transformers import cache_append
@@ -74,17 +75,25 @@ class SchemeCache:
 
         position   s64: where the first new row goes. Rows behind C are an error of the run
         """
+        return self.extend(new, position).decoded()
+
+    def extend(self, new: Operand, position: Operand) -> CodedRows:
+        """As append; returns the cache in its codes, for `attention`, which decodes them as it reads them."""
         B, G, C, D = self.shape
         pipe = self.codes.pipeline
         new = value_of(pipe, new, "append", "new")
         if len(new.shape) != 4 or (new.shape[0], new.shape[1], new.shape[3]) != (B, G, D) or not isinstance(D, int):
             raise ShapeMismatch(f"append: new is {show(new.shape)}; ({B}, {G}, T, {D}) works")
-        kept = []
-        for cache, rows in zip((self.codes, *self.params), encode(new, self.scheme), strict=True):
-            width = cache.shape[-1]
-            after = cache_append(cache, reshape(rows, (B, G, new.shape[2], width)), position)
-            kept.append(reshape(after, (B * G * C, width)))
-        return reshape(decode(kept[0], kept[1:], self.scheme, D), self.shape)
+        codes, *params = [
+            cache_append(cache, reshape(rows, (B, G, new.shape[2], cache.shape[-1])), position)
+            for cache, rows in zip((self.codes, *self.params), encode(new, self.scheme), strict=True)
+        ]
+
+        def decoded(columns: int = D) -> Value:
+            flat = [reshape(x, (B * G * C, x.shape[-1])) for x in (codes, *params)]
+            return reshape(decode(flat[0], flat[1:], self.scheme, columns), self.shape)
+
+        return CodedRows(self.scheme, self.shape, codes, tuple(params), decoded)
 
 
 def scheme_cache(pipe: Pipeline, name: str, scheme: Definition, shape: Sequence[SizeLike]) -> SchemeCache:

@@ -10,8 +10,10 @@ from ...primitives import sizes
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 from ...primitives.pipeline import Value
 from ..attention import LAYOUTS, Attention, AttentionCodes
+from ..attention_coded import AttentionCoded
 from ..cache_append import CacheAppend
 from ..indexing import Index
+from .coded_rows import CodedRows
 from .given import Operand, dtype_of, integers, only, pipeline_of, reals, value_of
 from .moving import concat, reshape
 from .moving import slice as cut
@@ -21,8 +23,8 @@ from .tabled import tabled
 
 def attention(
     q: Operand,
-    k: Operand,
-    v: Operand,
+    k: Operand | CodedRows,
+    v: Operand | CodedRows,
     mask: Operand = None,
     *,
     scale: Operand = None,
@@ -35,7 +37,8 @@ def attention(
 ) -> Value:
     """softmax(q k^T * scale + mask) v for every batch and head.
 
-    q        f32 (B, H, M, D), or (B, M, H, D) with layout="BTHD"; k: (B, G, N, D) and v: (B, G, N, E) likewise
+    q        f32 (B, H, M, D), or (B, M, H, D) with layout="BTHD"; k: (B, G, N, D) and v: (B, G, N, E) likewise, or both
+             from `scheme_cache(..).extend`, whose codes are decoded as they are read
     mask     bool (True: the key is seen) or f32 (added to the scores), broadcast to (B, H, M, N)
     scale    f32; left out: 1 / sqrt(D)
     causal   query i sees keys 0 .. i + offset; with a cache, offset is how many keys came before the first query
@@ -46,12 +49,20 @@ def attention(
 
     H is a multiple of G: that many neighbouring query heads share a head of k and v.
     """
-    pipe = pipeline_of("attention", q, k, v, mask, scale, offset, lengths)
-    q, k, v = (value_of(pipe, x, "attention", name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+    coded = _coded(k, v, layout, compute, scales)
+    if coded is None:
+        k, v = (x.decoded() if isinstance(x, CodedRows) else x for x in (k, v))
+        pipe = pipeline_of("attention", q, k, v, mask, scale, offset, lengths)
+        k, v = value_of(pipe, k, "attention", "k"), value_of(pipe, v, "attention", "v")
+    else:
+        k, v = coded[0].codes, coded[1].codes
+        pipe = pipeline_of("attention", q, k, v, mask, scale, offset, lengths)
+    q = value_of(pipe, q, "attention", "q")
     if layout not in LAYOUTS:
         raise ArgumentError(f"attention: layout {layout!r}; {' and '.join(LAYOUTS)} work")
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if dtype_of(x) != ("s8" if scales else "f32"):
+        wanted = "u8" if coded is not None and name != "q" else "s8" if scales else "f32"
+        if dtype_of(x) != wanted:
             raise DTypeMismatch(f"attention: {name} is {dtype_of(x)}; f32 works, and s8 with scales=")
         if len(x.shape) != 4:
             raise ShapeMismatch(f"attention: {name} has shape {sizes.show(x.shape)}; four dimensions, {layout}, work")
@@ -95,8 +106,24 @@ def attention(
     if scales is not None:
         step = AttentionCodes
         operands |= {f"{slot}_scale": x for slot, x in zip("qkv", scales, strict=True)}
-    kernel = step(layout, heads // shared, index, lengths is not None, causal)
+    common = (layout, heads // shared, index, lengths is not None, causal)
+    if coded is None:
+        return only(pipe.add(step(*common), **operands))
+    for which, rows in zip("kv", coded, strict=True):
+        operands |= rows.slots(which)
+    kernel = AttentionCoded(*common, scheme=coded[0].scheme, columns=int(coded[0].shape[3]))
     return only(pipe.add(kernel, **operands))
+
+
+def _coded(
+    k: Any, v: Any, layout: str, compute: str, scales: tuple[Operand, Operand, Operand] | None
+) -> tuple[CodedRows, CodedRows] | None:
+    """Keys and values, where attention takes both in their codes."""
+    if not (isinstance(k, CodedRows) and isinstance(v, CodedRows)):
+        return None
+    if layout != "BHTD" or compute != "f32" or scales is not None:
+        return None
+    return (k, v) if k.fused and k.scheme is v.scheme and k.shape == v.shape else None
 
 
 def cache_append(cache: Value, new: Operand, position: Operand) -> Value:

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..attention import KEYS, ROWS, Attention, AttentionCodes
+from ..attention_coded import AttentionCoded
 from ..factory import Whole, register
 from ..vectormath import exp
 from .arithmetic import fma32
 from .reduce.lanes import fold
+from .schemes import decode
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -158,3 +160,20 @@ def attention_step(kernel: Attention) -> Whole:
 @register("attention_s8", backend="reference")
 def attention_codes_step(kernel: AttentionCodes) -> Whole:
     return _step(kernel)
+
+
+@register("attention_coded", backend="reference")
+def attention_coded_step(kernel: AttentionCoded) -> Whole:
+    """Decode everything, then attend."""
+    step, count = _step(kernel), len(kernel.slots("k"))
+
+    def rows(codes: Any, params: Any) -> NDArray:
+        flat = [p.reshape(-1, p.shape[3]) for p in params]
+        y = decode(kernel.definition, codes.reshape(-1, codes.shape[3]), flat, kernel.columns)
+        return y.reshape(*codes.shape[:3], kernel.columns)
+
+    def fn(q: Any, *operands: Any) -> None:
+        k, v = operands[:count], operands[count : 2 * count]
+        step.fn(q, rows(k[0], k[1:]), rows(v[0], v[1:]), *operands[2 * count :])
+
+    return Whole(fn)

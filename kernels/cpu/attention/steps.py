@@ -57,7 +57,7 @@ def pack_values(target, start, count, width, columns, step, item):
             put_f32(target + 4 * n * columns, d, np.float32(0))
 
 
-_TEXT = """\
+TEXT = """\
 import numpy as np
 from numba import njit
 from tilework.kernels.cpu.attention.steps import multiply, pack_keys, pack_values
@@ -74,8 +74,8 @@ scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
 
 
 @njit(nogil=True, error_model="numpy")
-def tile(b0, b1, h0, h1, m0, m1, q, k, v, {more}scale, y, scratch):
-    keys, depth, width = k.shape[2], q.shape[3], v.shape[3]
+def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
+    keys, depth, width = k.shape[2], q.shape[3], {width}
     columns = (width + {lanes} - 1) // {lanes} * {lanes}
     factor, low = scale[()], np.float32(-np.inf)
     packed_k = (start_of(scratch) + 63) // 64 * 64
@@ -87,32 +87,32 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, {more}scale, y, scratch):
     mask_at = o_at + 4 * {ROWS} * columns
     m_at = mask_at + 4 * {KEYS}
     l_at = m_at + 4 * {ROWS}
-    whole_v = width == columns and v.strides[3] == 4
+    {ready}
     for b in range(b0, b1):
         packed = -1  # the head whose keys and values are packed: neighbouring heads of q share it
-        for h in range(h0, h1):
+        h = h0
+        while h < h1:
             g = h // {groups}
+            # heads of one query that share keys are rows of one product, else queries of one head
+            together = min(min(h1, (g + 1) * {groups}) - h, {ROWS}) if m1 - m0 == 1 else 0
+            dh, di = (1, 0) if together else (0, 1)
             length = min(keys, max(0, {length}))
             last = {last}
             if g != packed:
                 packed = g
-                for j in range(0, last, {KEYS}):
-                    start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
-                    pack_keys(packed_k + 4 * j * depth, start, min({KEYS}, keys - j), depth, k.strides[2], k.strides[3])
-                if not whole_v:
-                    start = start_of(v) + b * v.strides[0] + g * v.strides[1]
-                    pack_values(packed_v, start, min(last, keys), width, columns, v.strides[2], v.strides[3])
+                {pack}
             v_at = start_of(v) + b * v.strides[0] + g * v.strides[1] if whole_v else packed_v
             v_step = v.strides[2] if whole_v else 4 * columns
             for i in range(m0, m1, {ROWS}):
-                rows = min({ROWS}, m1 - i)
+                rows = together if together else min({ROWS}, m1 - i)
                 padded = (rows + {MR} - 1) // {MR} * {MR}
                 start = start_of(q) + b * q.strides[0] + h * q.strides[1] + i * q.strides[2]
+                q_step = q.strides[1] if together else q.strides[2]
                 for r in range(padded):
                     put_f32(m_at, r, low)
                     put_f32(l_at, r, np.float32(0))
                     for d in range(depth):
-                        value = get_f32(start + r * q.strides[2] + d * q.strides[3], 0) if r < rows else np.float32(0)
+                        value = get_f32(start + r * q_step + d * q.strides[3], 0) if r < rows else np.float32(0)
                         put_f32(q_at + 4 * r * depth, d, value)
                     for d in range(columns):
                         put_f32(o_at + 4 * r * columns, d, np.float32(0))
@@ -144,17 +144,37 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, {more}scale, y, scratch):
                     total = get_f32(l_at + 4 * r, 0)
                     inverse = np.float32(1) / total if total != np.float32(0) else np.float32(0)
                     for d in range(width):
-                        y[b, h, i + r, d] = get_f32(o_at + 4 * r * columns, d) * inverse
+                        y[b, h + r * dh, i + r * di, d] = get_f32(o_at + 4 * r * columns, d) * inverse
+            h += max(together, 1)
 """
 
 
-def parts(kernel: Attention, score: str, masked_score: str) -> dict[str, object]:
-    """What differs between the texts of attention: operands, how far keys are seen, and how a row is scored."""
+_PACK = """\
+for j in range(0, last, {KEYS}):
+    start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
+    pack_keys(packed_k + 4 * j * depth, start, min({KEYS}, keys - j), depth, k.strides[2], k.strides[3])
+if not whole_v:
+    start = start_of(v) + b * v.strides[0] + g * v.strides[1]
+    pack_values(packed_v, start, min(last, keys), width, columns, v.strides[2], v.strides[3])
+"""
+
+
+def indented(text: str, by: int) -> str:
+    """Lines that go where the first of them stands, so many times four spaces in."""
+    return f"\n{'    ' * by}".join(text.splitlines())
+
+
+def parts(kernel: Attention, score: str, masked_score: str, dh: str = "0", di: str = "1") -> dict[str, object]:
+    """What differs between the texts of attention: operands, how far keys are seen, and how a row is scored.
+
+    dh, di  from row to row of a block: how many heads and queries on
+    """
     more = [*(["mask"] if kernel.mask is not None else []), *(["lengths"] if kernel.lengths else [])]
     more += ["offset"] if kernel.causal else []
     if kernel.mask is not None:
         lines = (
-            "added = start_of(mask) + b * mask.strides[0] + h * mask.strides[1] + (i + r) * mask.strides[2]",
+            "added = start_of(mask) + b * mask.strides[0]",
+            f"added += (h + r * {dh}) * mask.strides[1] + (i + r * {di}) * mask.strides[2]",
             "added += j * mask.strides[3]",
             "if mask.strides[3] != 4:",
             "    for n in range(seen):",
@@ -168,8 +188,8 @@ def parts(kernel: Attention, score: str, masked_score: str) -> dict[str, object]
         "more": "".join(f"{name}, " for name in more),
         "length": "np.int64(lengths[b])" if kernel.lengths else "keys",
         "last": f"max(0, {reach.format('m1 - 1')})",
-        "end": f"max(0, {reach.format('i + rows - 1')})",
-        "limit": reach.format("i + r"),
+        "end": f"max(0, {reach.format(f'i + (rows - 1) * {di}')})",
+        "limit": reach.format(f"i + r * {di}"),
         "score": score,
         "groups": kernel.groups,
     }
@@ -177,8 +197,23 @@ def parts(kernel: Attention, score: str, masked_score: str) -> dict[str, object]
 
 @register("attention", backend="cpu", requires=compiled)
 def build(kernel: Attention) -> Native:
+    return Native(
+        text(
+            kernel,
+            rows_of="k, v, ",
+            trailing="",
+            width="v.shape[3]",
+            ready="whole_v = width == columns and v.strides[3] == 4",
+            pack=indented(_PACK.format(KEYS=KEYS), 4),
+        )
+    )
+
+
+def text(kernel: Attention, **more: str) -> str:
+    """The module of an attention over real rows. more: how they come, and how they are packed."""
     one, masked = "top = scores(seen, row, row, factor)", "top = masked_scores(seen, row, added, row, factor)"
-    return Native(_TEXT.format(**parts(kernel, one, masked), lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR))
+    given = parts(kernel, one, masked, "dh", "di")
+    return TEXT.format(**given, **more, lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR)
 
 
 @register("attention", backend="cpu", variant="interpreted", priority=-100)

@@ -21,6 +21,7 @@ from .tiles import GroupTile, Unpack
 SHORT = 32767 // 127  # values whose sum fits int16
 L1_FOR_B = 8 * 1024  # bytes of an unpacked panel that a pass takes: x and sums want their share of L1
 L2_FOR_X = 512 * 1024  # bytes of quantized x that one pass over the panels keeps in L2
+WIDE = 8
 # Rows of a tile that keeps integer and float32 sums in registers.
 _ROWS = {32: 6, 16: 3}
 
@@ -85,7 +86,11 @@ class Engine:
 
     def scratch_bytes(self, M: int) -> int:
         unpacked = 0 if self.packed(M) else self.per(M) * self.unpacked
-        return gemm.WORK + 4 * self.layout.nr * self.rows(M) + unpacked + 64
+        return gemm.WORK + 4 * self.layout.nr * self.wide(M) * self.rows(M) + unpacked + 64
+
+    def wide(self, M: int) -> int:
+        """Panels whose sums leave together: with few rows, finishing each panel by itself would hold up the stream."""
+        return WIDE if M <= FEW and self.packed(M) else 1
 
     def tiles(self, M: int) -> functions.Functions:
         short, packed = self.layout.depth <= SHORT, self.packed(M)
@@ -119,6 +124,7 @@ class Engine:
             "per": self.per(M),
             "shared": layout.shared,
             "factors": layout.factors,
+            "wide": self.wide(M),
             "unpacked": self.unpacked,
             "units": layout.units,
             "x_block": self.x_block,
