@@ -22,7 +22,6 @@ import importlib.util
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -122,6 +121,8 @@ def measure(count: int) -> int:
         path = Path(folder, "epilogues.py")
         write_epilogues(path, count)
         found = run_all(path, count, show=True)
+        import resource
+
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = bundle.info()
         command = [
