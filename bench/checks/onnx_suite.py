@@ -31,7 +31,7 @@ def cases(pattern: str = "") -> Iterator[tuple[str, str, Any]]:
         suite = onnx.backend.test.BackendTest(backend, __name__)
     titles = {"".join(part.title() for part in re.split("[-_]", kind)): kind for kind in KINDS}
     for title, group in sorted(suite.test_cases.items()):
-        kind = next((k for t, k in titles.items() if t in title), None)
+        kind = next((k for t, k in titles.items() if t.lower() in title.lower()), None)
         if kind is None:
             continue
         for name in unittest.TestLoader().getTestCaseNames(group):

@@ -176,7 +176,12 @@ def _prune(pipe: Pipeline) -> None:
 
 def _result(scope: Scope, declared: Any) -> Value:
     """The value of an output, in the type that the file says: codes of less than 8 bits in a byte each."""
-    value = scope.value(scope.settle(scope.find(declared.name)))
+    found = scope.find(declared.name)
+    if isinstance(found, list) or found is None:
+        raise Unsupported(
+            f"output {declared.name!r} is {'a sequence' if found is not None else 'an empty optional'}; tensors work"
+        )
+    value = scope.value(scope.settle(found))
     if declared.type.HasField("tensor_type") and declared.type.tensor_type.elem_type:
         kind = stored(declared_type(declared, f"output {declared.name!r}"))
         if kind in BYTES.values() and str(value.dtype) != kind:

@@ -114,6 +114,10 @@ class Node:
         node._given = operands
         return node
 
+    def on_scope(self, scope: Scope) -> Node:
+        """The same node in another scope, which finds its operands there."""
+        return Node(scope, self.proto, self.version, self.label)
+
     def __len__(self) -> int:
         return len(self.proto.input)
 

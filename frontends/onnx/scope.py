@@ -13,7 +13,7 @@ from ...executors.single_thread import SingleThreadExecutor
 from ...kernels import ops
 from ...kernels.reference import quantize as reference
 from ...primitives import dtypes
-from ...primitives.errors import FileFormatError, TileworkError, Unsupported
+from ...primitives.errors import ArgumentError, DTypeMismatch, FileFormatError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import SizeLike
 from . import shape_arithmetic
@@ -24,6 +24,7 @@ from .tensors import check_size, element_type, to_array
 Array = np.ndarray[Any, Any]
 Translator = Callable[[Node], Any]
 TABLE: dict[tuple[str, str], Translator] = {}
+WIDE: dict[str, Translator] = {}  # for types that the steps of an operator of the default domain have not
 LARGEST_FOLD = 1 << 26  # elements: what is bigger is computed when it runs
 DEEPEST = 16  # graphs within graphs, and functions within functions
 
@@ -140,15 +141,8 @@ class Scope:
     # Attributes --------------------------------------------------------------------------------------------------
 
     def attribute(self, proto: Any, where: str) -> Any:
-        """The Python value of an attribute; one that refers to a function's own attribute is looked up."""
+        """The Python value of an attribute."""
         onnx = package()
-        if proto.ref_attr_name:
-            scope: Scope | None = self
-            while scope is not None:
-                if proto.ref_attr_name in scope.attributes:
-                    return scope.attributes[proto.ref_attr_name]
-                scope = scope.outer
-            raise FileFormatError(f"{where}: attribute {proto.ref_attr_name!r} of the function was not given")
         if proto.type == onnx.AttributeProto.TENSOR:
             return to_array(proto.t, self.model.folder, where)
         if proto.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
@@ -161,6 +155,32 @@ class Scope:
         if isinstance(found, (list, tuple)) or hasattr(found, "__len__"):
             return [x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in found]
         raise Unsupported(f"{where}: attribute {proto.name!r} is of a type that is not read")
+
+    def _resolved(self, proto: Any) -> Any:
+        """A node of a function with what its attributes refer to; one that the caller left out is left out."""
+        if not any(a.ref_attr_name for a in proto.attribute):
+            return proto
+        onnx = package()
+        found = onnx.NodeProto()
+        found.CopyFrom(proto)
+        del found.attribute[:]
+        for attribute in proto.attribute:
+            if not attribute.ref_attr_name:
+                found.attribute.append(attribute)
+                continue
+            value = self._of_function(attribute.ref_attr_name)
+            if value is not None:
+                held = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+                found.attribute.append(onnx.helper.make_attribute(attribute.name, held, attr_type=attribute.type))
+        return found
+
+    def _of_function(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.attributes:
+                return scope.attributes[name]
+            scope = scope.outer
+        return None
 
     # Graphs ------------------------------------------------------------------------------------------------------
 
@@ -191,6 +211,7 @@ class Scope:
         """Add the steps of one node and bind the names of its outputs."""
         domain = DEFAULT if proto.domain == "ai.onnx" else proto.domain
         where = label(proto)
+        proto = self._resolved(proto)
         node = Node(self, proto, self.opsets.get(domain, 1), where)
         try:
             results = self._results(node, domain)
@@ -233,8 +254,8 @@ class Scope:
         promised = node.op == "DequantizeLinear"  # stays a promise of its codes, which an integer operator may take
         if given and all(isinstance(x, np.ndarray) for x in given) and not node.has_graphs and not promised:
             if sum(x.size for x in given) <= LARGEST_FOLD:
-                return self.evaluate(lambda scope: translate(Node(scope, node.proto, node.version, node.label)), given)
-        return translate(node)
+                return self.evaluate(lambda scope: _translated(translate, node.on_scope(scope), domain), given)
+        return _translated(translate, node, domain)
 
     def evaluate(self, build: Callable[[Scope], Any], given: list[Array]) -> Any:
         """Run steps whose operands are all known, by the meaning of each step, while the file is read."""
@@ -330,6 +351,17 @@ class Scope:
             dtype = dtypes.get(operand.dtype).numpy
         sizes = [n if isinstance(n, int) else None for n in shape]
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(dtype), sizes)
+
+
+def _translated(translate: Translator, node: Node, domain: str) -> Any:
+    """The results of a translator, or of the one for the types that its steps have not."""
+    try:
+        return translate(node)
+    except (ArgumentError, DTypeMismatch):
+        wide = WIDE.get(node.op) if domain == DEFAULT else None
+        if wide is None:
+            raise
+        return wide(node)
 
 
 _SHAPE_LIKE = range(1, 8)  # operands that are settled before a translator asks: shapes, axes, scales

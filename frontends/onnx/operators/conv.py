@@ -15,22 +15,7 @@ from ..scope import operator, widened
 from . import linear
 from .linear import codes_of, flat, flat_or_zero, integer_bias, zero_of
 from .moving import moved
-
-AUTO = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": 0}
-
-
-def window(node: Node, spatial: int) -> dict[str, Any]:
-    """Strides, paddings, dilations and groups, as the ops take them."""
-    auto = node.attr("auto_pad", "NOTSET")
-    pads = node.attr("pads", [0] * (2 * spatial)) if auto in ("NOTSET", "") else AUTO.get(auto)
-    if pads is None:
-        raise node.malformed(f"auto_pad {auto!r}")
-    return {
-        "strides": list(node.attr("strides", [1] * spatial)),
-        "pads": list(pads) if isinstance(pads, list) else pads,
-        "dilations": list(node.attr("dilations", [1] * spatial)),
-        "groups": int(node.attr("group", 1)),
-    }
+from .window import largest_places, window
 
 
 @operator("Conv")
@@ -168,20 +153,23 @@ POOLED = ("f32", "u8", "s8")
 @operator("MaxPool")
 def max_pool(node: Node) -> Any:
     if node.wants(1):
-        raise node.unsupported("Indices; the values alone work")
+        x = node.value(0)
+        pooled = in_float(x, lambda v: _pooled(node, v))
+        return pooled, largest_places(node, pooled, x)
+    x = node.operand(0)
+    if isinstance(x, Coded) and str(node.scope.value(x.codes).dtype) in POOLED:
+        return moved(node, lambda v: _pooled(node, v))
+    return in_float(node.value(0), lambda v: _pooled(node, v))
+
+
+def _pooled(node: Node, x: Value) -> Value:
     kernel = list(node.attr("kernel_shape"))
     rules = pool_window(node, len(kernel))
 
-    def pool(x: Value) -> Value:
-        spatial = [isinstance(n, int) for n in x.shape[2:]]
-        if rules["pads"] == "same_upper" and not all(spatial) and kernel == rules["strides"] == [2] * len(kernel):
-            return ops.max_pool(x, kernel, **{**rules, "pads": 0, "ceil_mode": True})  # the same for windows of two
-        return ops.max_pool(x, kernel, **rules)
-
-    x = node.operand(0)
-    if isinstance(x, Coded) and str(node.scope.value(x.codes).dtype) in POOLED:
-        return moved(node, pool)
-    return in_float(node.value(0), pool)
+    spatial = [isinstance(n, int) for n in x.shape[2:]]
+    if rules["pads"] == "same_upper" and not all(spatial) and kernel == rules["strides"] == [2] * len(kernel):
+        return ops.max_pool(x, kernel, **{**rules, "pads": 0, "ceil_mode": True})  # the same for windows of two
+    return ops.max_pool(x, kernel, **rules)
 
 
 def in_float(x: Value, op: Callable[[Value], Value]) -> Value:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....kernels.ops.arrays import apply_array
 from ....kernels.ops.tabled import tabled as numbers
 from ....primitives.pipeline import Value
 from ..node import Node
 from ..scope import operator, stored
 from ..tensors import element_type
-from . import tables
+from . import rare, tables
 
 Translator = Callable[[Node], Any]
 
@@ -181,7 +182,10 @@ def power(node: Node) -> Any:
 
 @tabled("Mod")
 def modulo(node: Node) -> Any:
+    """What remains, with the sign of b; with fmod set, with that of a."""
     a, b = node.value(0), node.value(1)
+    if a.dtype.is_float and not node.attr("fmod", 0):  # type: ignore[union-attr]
+        return apply_array("elementwise_doubles", a, b, kind="mod")
     return ops.fmod(a, b) if node.attr("fmod", 0) else ops.mod(a, b)
 
 
@@ -258,17 +262,18 @@ def converted(node: Node, dtype: str) -> Any:
 
 @operator("Identity")
 def identity(node: Node) -> Any:
-    return node.operand(0)
+    return (node.operand(0),)
 
 
 @operator("Dropout")
 def dropout(node: Node) -> Any:
-    """At inference nothing is dropped: the mask is true everywhere."""
+    """At inference nothing is dropped: the mask is true everywhere. In training elements are drawn at random."""
     training = node.operand(2)
     if training is not None and bool(np.asarray(node.known(2)).reshape(-1)[0]):
-        ratio = node.known(1, np.float32(0.5))
-        if float(np.asarray(ratio).reshape(-1)[0]) != 0.0:
-            raise node.unsupported("training mode draws at random; inference works")
+        ratio = float(np.asarray(node.known(1, np.float32(0.5))).reshape(-1)[0])
+        if ratio != 0.0:
+            x, seed = node.value(0), rare.seed_of(node)
+            return apply_array("drop", x, results=[str(x.dtype), "bool"], seed=seed, ratio=ratio)
     if not node.wants(1):
         return node.operand(0)
     x = node.value(0)

@@ -13,6 +13,7 @@ from ....primitives.pipeline import Value
 from ....primitives.sizes import Size, floordiv
 from ..node import Coded, Node, Sizes, axes_of
 from ..scope import operator
+from . import linear
 
 FAR = 2**62
 
@@ -250,15 +251,10 @@ def range_(node: Node) -> Any:
     return np.arange(first, last, step, dtype=first.dtype)
 
 
-@operator("NonZero")
-def non_zero(node: Node) -> Any:
-    found = node.known(0)
-    return np.stack(np.nonzero(found)).astype(np.int64)
-
-
 @operator("Einsum")
 def einsum(node: Node) -> Any:
-    return ops.einsum(node.attr("equation"), *node.values())
+    values = node.values()
+    return linear.as_type(ops.einsum(node.attr("equation"), *values), values[0])
 
 
 @operator("Resize", "Upsample")
