@@ -35,6 +35,7 @@ class Pipeline:
         self.outputs: dict[str, Value] = {}
         self.updates: dict[str, Value] = {}
         self.constraints: list[Constraint] = []
+        self._numbers: dict[str, int] = {}  # of each stem of a made-up name, the first that may be free
 
     # What comes in -----------------------------------------------------------------------------------------------
 
@@ -120,9 +121,10 @@ class Pipeline:
         return value
 
     def _fresh(self, stem: str) -> str:
-        n = 0
+        n = self._numbers.get(stem, 0)
         while (name := f"{stem}_{n}") in self.values or any(step.name == name for step in self.steps):
             n += 1
+        self._numbers[stem] = n
         return name
 
     # Steps -------------------------------------------------------------------------------------------------------

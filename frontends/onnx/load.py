@@ -12,11 +12,13 @@ from ...kernels import ops
 from ...primitives.errors import ArgumentError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
 from . import operators as operators
-from .node import Coded, NeedsValues
+from .node import Coded, NeedsSizes, NeedsValues
 from .reading import Model, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
-from .tidying import tidy
+from .tidying import prune, tidy
 
+KEPT = 32  # sets of values whose pipelines a Deferred keeps
+CONSTANT = 1 << 12  # elements of an input that becomes a constant where its values are given
 TRIED = 64  # what a run-time size is taken for, to see whether knowing it is all that is lacking
 
 
@@ -46,20 +48,29 @@ class Deferred(Pipeline):
             self.input(v.name, stored(declared_type(v, where)), declared_shape(v, shapes.get(v.name), where))
 
     def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
-        """The pipeline for the values that the inputs have; made once for each set of values."""
+        """The pipeline for the values that the inputs have; made once for each of the last sets of values."""
         given = {name: np.asarray(inputs[name]) for name in self.needs if name in inputs}
         shapes = {n: np.shape(x) for n, x in inputs.items() if n in self.values} if self.sized else self._shapes
         key = (tuple(shapes.items()) if self.sized else (), *((n, x.shape, x.tobytes()) for n, x in given.items()))
-        if key not in self._known:
-            try:
-                self._known[key] = _translated(self._model, shapes, given).pipeline
-            except NeedsValues as more:
-                missing = [name for name in more.inputs if name not in given]
-                if not missing or not all(name in inputs for name in missing):
-                    raise Unsupported(str(more)) from None
-                self.needs = (*self.needs, *missing)
-                return self.for_inputs(inputs)
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        try:
+            made = _translated(self._model, shapes, given).pipeline
+        except NeedsValues as more:
+            missing = [name for name in more.inputs if name not in given]
+            if not missing or not all(name in inputs for name in missing):
+                raise Unsupported(str(more)) from None
+            self.needs = (*self.needs, *missing)
+            return self.for_inputs(inputs)
+        except NeedsSizes:
+            if self.sized:
+                raise
+            self.sized = True
+            return self.for_inputs(inputs)
+        while len(self._known) >= KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[key] = made
+        return made
 
     def validate(self) -> None:
         what = f"the values of {', '.join(self.needs)} decide" if self.needs else "the sizes of its inputs decide"
@@ -98,6 +109,8 @@ def load(
         if not needed.inputs or set(needed.inputs) <= given.keys():
             raise Unsupported(str(needed)) from None
         return Deferred(model, shapes, (*given, *needed.inputs), False, str(needed))
+    except NeedsSizes as needed:
+        return Deferred(model, shapes, tuple(given), True, str(needed))
     except TileworkError as error:
         if not _helped_by_sizes(model, shapes, given):
             raise
@@ -139,39 +152,26 @@ def _translated(
     graph = model.proto.graph
     pipe = Pipeline(graph.name or "onnx")
     scope = Scope(model, pipe)
+    scope.given = given
     scope.enter_initializers(graph)
     for v in _inputs(model):
         where = f"input {v.name!r}"
         shape = given[v.name].shape if v.name in given else shapes.get(v.name)
         value = pipe.input(v.name, stored(declared_type(v, where)), declared_shape(v, shape, where))
-        scope.names[v.name] = given.get(v.name, value)
+        scope.names[v.name] = given[v.name] if v.name in given and _becomes_constant(given[v.name]) else value
     scope.translate(graph.node, model.name)
     for v in graph.output:
         pipe.output(v.name, _result(scope, v))
     if not everything:
         tidy(pipe)
-        _prune(pipe)
+        prune(pipe)
     known = {name: x for name, x in scope.names.items() if isinstance(x, (Value, Coded)) and not scope.is_constant(x)}
     return Loaded(pipe, {name: scope.value(x) for name, x in known.items()} if everything else {})
 
 
-def _prune(pipe: Pipeline) -> None:
-    """Take out the steps and constants that no output needs."""
-    needed: set[int] = set()
-    read: set[int] = set()
-    left = list(pipe.outputs.values())
-    while left:
-        value = left.pop()
-        read.add(id(value))
-        step = value.producer[0] if value.producer is not None else None
-        if step is not None and id(step) not in needed:
-            needed.add(id(step))
-            left += step.inputs.values()
-            read |= {id(v) for v in step.outputs.values()}
-    pipe.steps[:] = [step for step in pipe.steps if id(step) in needed]
-    for name, value in list(pipe.values.items()):
-        if value.kind == "constant" and id(value) not in read:
-            del pipe.values[name]
+def _becomes_constant(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an input whose values are given is of the kind that says what to do: few whole numbers."""
+    return array.dtype.kind in "iub" and array.size <= CONSTANT
 
 
 def _result(scope: Scope, declared: Any) -> Value:

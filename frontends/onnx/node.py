@@ -97,6 +97,10 @@ class NeedsValues(Exception):
         self.inputs = inputs
 
 
+class NeedsSizes(Unsupported):
+    """What a translator asks for follows from sizes that only a run knows, in a way that no expression says."""
+
+
 class Node:
     """A node with its operands; what a translator asks of it, and how it refuses."""
 
@@ -165,7 +169,12 @@ class Node:
         found = self.scope.settle(found)
         if isinstance(found, np.ndarray):
             return found
+        computed = self.scope.computed(found)
+        if computed is not None:
+            return computed
         where = f"{self.label}: operand {n} ({self.proto.input[n]!r})"
+        if self.scope.only_sizes(found):
+            raise NeedsSizes(f"{where} follows from sizes known only at run time; load with shapes= that fix them")
         raise NeedsValues(where, self.scope.inputs_of(found))
 
     def is_known(self, n: int) -> bool:

@@ -11,21 +11,25 @@ import numpy as np
 
 from ...executors.single_thread import SingleThreadExecutor
 from ...kernels import ops
+from ...kernels.moving.relative import relative
+from ...kernels.ops.arrays import apply_array
 from ...kernels.reference import quantize as reference
 from ...primitives import dtypes
 from ...primitives.errors import ArgumentError, DTypeMismatch, FileFormatError, TileworkError, Unsupported
 from ...primitives.pipeline import Pipeline, Value
-from ...primitives.sizes import SizeLike
+from ...primitives.sizes import SizeLike, names, size
 from . import shape_arithmetic
-from .node import Coded, Node, Sizes, Tabled
+from .node import Coded, NeedsSizes, Node, Sizes, Tabled
 from .reading import DEFAULT, Model, label, package, topological
 from .tensors import check_size, element_type, to_array
+from .tidying import prune
 
 Array = np.ndarray[Any, Any]
 Translator = Callable[[Node], Any]
 TABLE: dict[tuple[str, str], Translator] = {}
 WIDE: dict[str, Translator] = {}  # for types that the steps of an operator of the default domain have not
 LARGEST_FOLD = 1 << 26  # elements: what is bigger is computed when it runs
+MEASURED = 3  # inputs whose sizes one step takes
 DEEPEST = 16  # graphs within graphs, and functions within functions
 
 
@@ -49,10 +53,13 @@ class Scope:
         self.model, self.pipe, self.outer = model, pipe, outer
         self.opsets: Mapping[str, int] = opsets if opsets is not None else outer.opsets if outer else model.opsets
         self.names: dict[str, Any] = {}
+        self.given: Mapping[str, Array] = {} if outer is None else outer.given  # inputs whose values are known
         self.attributes: Mapping[str, Any] = {}  # those that a function was called with
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.lookups: dict[int, tuple[Value, Array, Value]] = {} if outer is None else outer.lookups
         self._constants: dict[int, tuple[Array, Value]] = {} if outer is None else outer._constants
+        self._computed: dict[int, tuple[Value, Array]] = {} if outer is None else outer._computed
+        self._made: dict[tuple[str, int], tuple[Array, Array]] = {} if outer is None else outer._made
         self._materialized: dict[int, tuple[Coded | Tabled, Value]] = {} if outer is None else outer._materialized
         self._settled: dict[int, tuple[Coded, Array]] = {} if outer is None else outer._settled
         self.tabled: dict[int, tuple[Coded, Tabled]] = {} if outer is None else outer.tabled
@@ -99,11 +106,61 @@ class Scope:
         if isinstance(operand, (Coded, Tabled)):
             return self._materialize(operand)
         if isinstance(operand, Sizes):
-            raise Unsupported(
-                f"{self.model.name}: a computed size ({', '.join(map(str, operand.array.flat))}) is used as data; "
-                f"load with shapes={{input: shape}} that fix the run-time sizes"
-            )
+            return self._measured(operand)
         return self.constant(operand)
+
+    def _measured(self, operand: Sizes) -> Value:
+        """Computed sizes as data: a step that takes inputs of the pipeline to see how large they are."""
+        inputs = self.pipe.of_kind("input").values()
+        asked = [size(n) for n in operand.array.flat]
+        wanted = set().union(*(names(n) for n in asked))
+        given = [v for v in inputs if wanted & set().union(*(names(n) for n in v.shape))][:MEASURED]
+        if not given:
+            raise NeedsSizes(f"{self.model.name}: computed sizes are used as data; load with shapes= that fix them")
+        texts = [str(n) for n in relative(asked, [v.shape for v in given], "sizes")]
+        return apply_array("extents", *given, results=["s64"], sizes=texts, shape=operand.array.shape)[0]
+
+    @staticmethod
+    def only_sizes(operand: Any) -> bool:
+        """Whether a value is computed from sizes and constants alone."""
+        left, seen, found = [operand], set[int](), False
+        while left:
+            value = left.pop()
+            if not isinstance(value, Value) or id(value) in seen or value.kind == "constant":
+                continue
+            seen.add(id(value))
+            if value.producer is None:
+                return False
+            step = value.producer[0]
+            if step.kernel.name == "arrays_extents":
+                found = True
+            else:
+                left += step.inputs.values()
+        return found
+
+    def computed(self, operand: Any) -> Array | None:
+        """The array that a value is in the run whose inputs are given; None where those do not say it."""
+        needed = self.inputs_of(operand)
+        if not self.given or not set(needed) <= self.given.keys():
+            return None
+        value = self.value(operand)
+        if value.kind == "input":
+            return self.given[value.name]
+        kept = self._computed.get(id(value))
+        if kept is None:
+            from ...executors import TilingExecutor
+
+            part = Pipeline("part of a run")
+            part.steps, part.values, part.constraints = (
+                list(self.pipe.steps),
+                dict(self.pipe.values),
+                self.pipe.constraints,
+            )
+            part.outputs = {"y": value}
+            prune(part)
+            inputs = {name: self.given[name] for name, v in part.of_kind("input").items() if name in self.given}
+            kept = self._computed[id(value)] = value, TilingExecutor().run(part, inputs)["y"]
+        return kept[1]
 
     def inputs_of(self, operand: Any) -> tuple[str, ...]:
         """The inputs of the pipeline whose values an operand is computed from."""
@@ -120,6 +177,13 @@ class Scope:
             if value.producer is not None:
                 left += value.producer[0].inputs.values()
         return tuple(found)
+
+    def once(self, what: str, array: Array, make: Callable[[Array], Array]) -> Array:
+        """What is made of a constant, made once for all nodes that read it."""
+        kept = self._made.get((what, id(array)))
+        if kept is None:
+            kept = self._made[what, id(array)] = array, make(array)
+        return kept[1]
 
     def constant(self, array: Array) -> Value:
         """A constant of the pipeline; the same array is entered once. Codes of less than 8 bits are widened."""
@@ -216,7 +280,7 @@ class Scope:
         try:
             results = self._results(node, domain)
         except TileworkError as error:
-            if str(error).startswith(where):
+            if str(error).startswith(where) or isinstance(error, NeedsSizes):
                 raise
             raise type(error)(f"{where}: {error}") from error
         except RecursionError:
@@ -327,6 +391,7 @@ class Scope:
         inner.depth = self.depth + 1
         if inner.depth > DEEPEST:
             raise FileFormatError(f"{node.label}: functions are nested more than {DEEPEST} deep")
+        inner._made, inner._computed, inner.given = self._made, self._computed, self.given
         inner.lookups, inner._constants, inner._materialized = self.lookups, self._constants, self._materialized
         inner._settled, inner.tabled = self._settled, self.tabled
         inner.attributes = {
@@ -500,7 +565,7 @@ def declared_shape(value: Any, given: Any, where: str) -> tuple[SizeLike, ...]:
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             said.append(int(dim.dim_value))
-        elif dim.dim_param:
+        elif re.search(r"\w", dim.dim_param):  # "?" names no size: each is its own
             said.append(size_name(dim.dim_param))
         else:
             said.append(size_name(f"{value.name}_{axis}"))

@@ -126,3 +126,22 @@ def _number(value: Value) -> Any:
     if value.kind != "constant" or not isinstance(value.data, np.ndarray) or value.data.size != 1:
         return None
     return value.data.reshape(())
+
+
+def prune(pipe: Pipeline) -> None:
+    """Take out the steps and constants that no output needs."""
+    needed: set[int] = set()
+    read: set[int] = set()
+    left = list(pipe.outputs.values())
+    while left:
+        value = left.pop()
+        read.add(id(value))
+        step = value.producer[0] if value.producer is not None else None
+        if step is not None and id(step) not in needed:
+            needed.add(id(step))
+            left += step.inputs.values()
+            read |= {id(v) for v in step.outputs.values()}
+    pipe.steps[:] = [step for step in pipe.steps if id(step) in needed]
+    for name, value in list(pipe.values.items()):
+        if value.kind == "constant" and id(value) not in read:
+            del pipe.values[name]

@@ -28,5 +28,6 @@ def apply_array(function: str, *operands: Operand, results: Sequence[str] = (), 
         (name, tuple(x) if isinstance(x, (list, tuple)) else x) for name, x in attributes.items() if x is not None
     )
     kernel = ArrayStep(function, tuple((dtype_of(v), v.ndim) for v in given), kinds, plain)
-    made = pipe.add(kernel, **{f"x{n}": v for n, v in enumerate(given)})
+    slots: dict[str, Any] = {f"x{n}": v for n, v in enumerate(given)}
+    made = pipe.add(kernel, **slots)
     return made if isinstance(made, tuple) else (made,)

@@ -339,3 +339,42 @@ def test_batch_normalization_in_training_mode(onnx):
     np.testing.assert_allclose(found["y"], y, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found["rm"], 0.75 * facts["m"] + 0.25 * mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found["rv"], 0.75 * facts["v"] + 0.25 * variance, rtol=1e-5)
+
+
+def test_what_values_decide_in_the_middle_is_computed_by_the_steps_before_it(onnx):
+    nodes = [
+        ("Relu", ["x"], ["positive"], {}),
+        ("NonZero", ["positive"], ["places"], {}),
+        ("Transpose", ["places"], ["rows"], {}),
+        ("GatherND", ["x", "rows"], ["y"], {}),
+    ]
+    pipe = tw.onnx.load(model(onnx, nodes, {"x": ("f4", ["N", 3])}, {"y": ("f4", ["K"])}))
+    executor = tw.SingleThreadExecutor("reference")
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+        assert executor.run(pipe, {"x": x})["y"].tolist() == x[x > 0].tolist()
+
+
+def test_sizes_are_data_too_and_a_branch_that_they_choose_is_taken(onnx):
+    helper, value = onnx.helper, onnx.helper.make_tensor_value_info
+
+    def branch(axes):
+        tensor = onnx.numpy_helper.from_array(np.array(axes, np.int64), "axes")
+        node = helper.make_node("ReduceSum", ["x", "axes"], ["total"], keepdims=0)
+        return helper.make_graph([node], "branch", [], [value("total", 1, None)], [tensor])
+
+    nodes = [
+        ("Shape", ["x"], ["shape"], {}),
+        ("Gather", ["shape", "zero"], ["n"], {}),
+        ("Cast", ["n"], ["real"], {"to": 1}),
+        ("Sqrt", ["real"], ["root"], {}),
+        ("Equal", ["n", "four"], ["square"], {}),
+        ("If", ["square"], ["sum"], {"then_branch": branch([0]), "else_branch": branch([0, 1])}),
+        ("Mul", ["sum", "root"], ["y"], {}),
+    ]
+    constants = {"zero": np.int64(0), "four": np.int64(4)}
+    proto = model(onnx, nodes, {"x": ("f4", ["N", 2])}, {"y": ("f4", None)}, constants)
+    pipe = tw.onnx.load(proto)
+    executor = tw.SingleThreadExecutor("reference")
+    assert executor.run(pipe, {"x": np.ones((4, 2), np.float32)})["y"].tolist() == [8.0, 8.0]
+    assert executor.run(pipe, {"x": np.ones((9, 2), np.float32)})["y"].tolist() == 54.0

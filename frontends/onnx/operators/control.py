@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....primitives.errors import TileworkError
 from ....primitives.pipeline import Value
 from ....primitives.sizes import Size
-from ..node import Node, Sizes
+from ..node import NeedsSizes, NeedsValues, Node, Sizes
 from ..scope import operator
 from ..tensors import check_size
 
@@ -38,7 +39,7 @@ def constant_of_shape(node: Node) -> Any:
     fill = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)
     shape = node.sizes(0)
     if any(isinstance(n, Size) for n in shape):
-        return ops.expand(fill.reshape(()), shape)
+        return ops.expand(node.scope.constant(fill.reshape(())), shape)
     check_size(shape, node.label)
     return np.full([int(n) for n in shape], fill[0], fill.dtype)
 
@@ -48,16 +49,18 @@ def branch(node: Node) -> Any:
     condition = node.scope.settle(node.operand(0))
     if isinstance(condition, np.ndarray):
         return node.scope.graph(node.attr("then_branch" if condition.reshape(-1)[0] else "else_branch"), [])
-    then, other = (node.scope.graph(node.attr(name), []) for name in ("then_branch", "else_branch"))
-    chosen = []
-    for a, b in zip(then, other, strict=True):
-        a, b = node.scope.value(a), node.scope.value(b)
-        if a.shape != b.shape or a.dtype != b.dtype:
-            raise node.unsupported(
-                f"its branches give {a!r} and {b!r}; one type and shape works where only a run knows the condition"
-            )
-        chosen.append(ops.where(node.value(0), a, b))
-    return chosen
+    if node.scope.only_sizes(condition):
+        node.known(0)
+    try:
+        then, other = (node.scope.graph(node.attr(name), []) for name in ("then_branch", "else_branch"))
+        pairs = [tuple(node.scope.value(x) for x in pair) for pair in zip(then, other, strict=True)]
+        alike = all(a.shape == b.shape and a.dtype == b.dtype for a, b in pairs)
+    except (TileworkError, NeedsValues, AttributeError):
+        alike = False  # a branch that is not taken may be impossible for these inputs
+    if alike:
+        return [ops.where(node.value(0), a, b) for a, b in pairs]
+    taken_ = np.asarray(node.known(0)).reshape(-1)[0]  # which branch, then, has to be known
+    return node.scope.graph(node.attr("then_branch" if taken_ else "else_branch"), [])
 
 
 @operator("Loop")
@@ -75,13 +78,24 @@ def loop(node: Node) -> Any:
         results = node.scope.graph(body, [np.array(n, np.int64), np.array(True), *states])
         condition = node.scope.settle(results[0])
         if not isinstance(condition, np.ndarray):
-            raise node.unsupported("its condition is known only at run time; a number of rounds that is constant works")
+            condition = _condition(node, condition)
         going = bool(condition.reshape(-1)[0])
         states = results[1 : 1 + len(states)]
         for kept, found in zip(collected, results[1 + len(states) :], strict=True):
             kept.append(found)
         n += 1
     return [*states, *(stacked(node, kept, 0) for kept in collected)]
+
+
+def _condition(node: Node, condition: Any) -> Any:
+    """Whether a loop goes on, where the values of this run's inputs say it."""
+    found = node.scope.computed(condition)
+    if found is not None:
+        return found
+    where = f"{node.label}: its condition"
+    if node.scope.only_sizes(condition):
+        raise NeedsSizes(f"{where} follows from sizes known only at run time; load with shapes= that fix them")
+    raise NeedsValues(where, node.scope.inputs_of(condition))
 
 
 @operator("Scan")

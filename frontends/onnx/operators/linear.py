@@ -130,7 +130,7 @@ def gemm(node: Node) -> Any:
 def transposed(node: Node, operand: Any) -> Any:
     """The last two axes swapped, of whatever kind the operand is."""
     if isinstance(operand, np.ndarray):
-        return np.ascontiguousarray(operand.swapaxes(-1, -2))
+        return node.scope.once("transposed", operand, lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)))
     if isinstance(operand, Coded):
         rank = len(operand.shape)
         axis = {rank - 1: rank - 2, rank - 2: rank - 1}.get(operand.axis, operand.axis)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ....primitives.sizes import Size, floordiv
 from ..node import Coded, Node, Sizes, axes_of
@@ -241,14 +242,21 @@ def range_(node: Node) -> Any:
     start, limit, delta = (node.operand(n) for n in range(3))
     if all(isinstance(x, np.ndarray) for x in (start, limit, delta)):
         return np.arange(start.reshape(())[()], limit.reshape(())[()], delta.reshape(())[()], dtype=start.dtype)
-    if isinstance(limit, Sizes) and isinstance(delta, np.ndarray) and int(delta) > 0:
-        first: Any = start.array if isinstance(start, Sizes) else start
+    if isinstance(limit, Sizes) and isinstance(delta, np.ndarray) and _whole(start, delta):
+        first: Any = start.array if isinstance(start, Sizes) else start.astype(np.int64)
         count = -floordiv(first.reshape(())[()] - limit.array.reshape(())[()], int(delta))
         like = next(v for v in node.scope.pipe.of_kind("input").values() if any(isinstance(n, Size) for n in v.shape))
         if isinstance(start, np.ndarray):
-            return ops.arange(like, count, start.reshape(()).astype(np.int64), np.int64(int(delta)))
+            found = ops.arange(like, count, start.reshape(()).astype(np.int64), np.int64(int(delta)))
+            return ops.cast(found, dtypes.get(delta.dtype).name)
     first, last, step = (node.known(n).reshape(())[()] for n in range(3))
     return np.arange(first, last, step, dtype=first.dtype)
+
+
+def _whole(start: Any, delta: Any) -> bool:
+    """Whether a range starts at a whole number and goes up by one."""
+    known = [delta, start] if isinstance(start, np.ndarray) else [delta]
+    return all(float(x) == int(x) for x in known) and delta > 0
 
 
 @operator("Einsum")

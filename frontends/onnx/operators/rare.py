@@ -93,7 +93,7 @@ def max_unpool(node: Node) -> Any:
     strides, pads = node.attr("strides", [1] * rank), node.attr("pads", [0] * (2 * rank))
     if not all(isinstance(n, int) for n in x.shape):
         raise node.unsupported("sizes known only at run time; load with shapes= that fix them")
-    inner = [(int(n) - 1) * s + k - pads[d] - pads[d + rank] for d, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))]  # fmt: skip
+    inner = [(int(n) - 1) * strides[d] + kernel[d] - pads[d] - pads[d + rank] for d, n in enumerate(x.shape[2:])]
     whole = [int(n) for n in (*x.shape[:2], *inner)]
     shape = [int(n) for n in node.known(2)] if node.has(2) else whole
     return apply_array("unpooled", x, node.value(1), inner=whole, shape=shape)
@@ -107,7 +107,7 @@ def dft(node: Node) -> Any:
     x = node.value(0)
     axis = node.attr("axis", 1) if node.version < 20 else number(node, 2, np.int64(-2))
     axis = axes_of([axis], x.ndim, node)[0]
-    rules = {"inverse": int(node.attr("inverse", 0)), "onesided": int(node.attr("onesided", 0))}
+    rules: dict[str, Any] = {"inverse": int(node.attr("inverse", 0)), "onesided": int(node.attr("onesided", 0))}
     return apply_array("fourier", x, axis=axis, length=number(node, 1), **rules)
 
 
@@ -157,7 +157,7 @@ def det(node: Node) -> Any:
 def cumprod(node: Node) -> Any:
     x = node.value(0)
     axis = axes_of([int(number(node, 1))], x.ndim, node)[0]
-    rules = {"exclusive": int(node.attr("exclusive", 0)), "reverse": int(node.attr("reverse", 0))}
+    rules: dict[str, Any] = {"exclusive": int(node.attr("exclusive", 0)), "reverse": int(node.attr("reverse", 0))}
     return apply_array("running_product", x, axis=axis, **rules)
 
 

@@ -12,9 +12,9 @@ from ..node import Node, axes_of
 from ..scope import WIDE
 from . import reduce
 
-ELEMENTWISE = {
+ELEMENTWISE: dict[str, Callable[[str], str]] = {
     "exp log sqrt reciprocal sin cos tan sinh cosh tanh sigmoid softplus softsign abs neg sign floor ceil round relu "
-    "erf add sub mul div pow": str.title,
+    "erf add sub mul div pow": lambda name: name.title(),
     "arcsin arccos arctan": lambda name: name.replace("arc", "A"),
     "arcsinh arccosh arctanh": lambda name: name.replace("arc", "A"),
     "maximum minimum": lambda name: name[:3].title(),

@@ -14,13 +14,13 @@ Array = np.ndarray[Any, Any]
 @array_function(lambda x, **_: [x])
 def normal_like(x: Array, seed: float, mean: float, scale: float, dtype: str) -> Array:
     """Normal numbers in the shape of x."""
-    return (_generator(seed).randn(*x.shape) * scale + mean).astype(dtype)
+    return np.asarray(_generator(seed).randn(*x.shape) * scale + mean).astype(dtype)
 
 
 @array_function(lambda x, **_: [x])
 def uniform_like(x: Array, seed: float, low: float, high: float, dtype: str) -> Array:
     """Numbers between low and high in the shape of x."""
-    return _generator(seed).uniform(low, high, x.shape).astype(dtype)
+    return np.asarray(_generator(seed).uniform(low, high, x.shape)).astype(dtype)
 
 
 @array_function(lambda x, samples, **_: [(x[0], samples)])
@@ -35,7 +35,7 @@ def draw_classes(x: Array, samples: int, seed: float, dtype: str) -> Array:
 @array_function(lambda x, **_: [x, x])
 def drop(x: Array, seed: float, ratio: float) -> tuple[Array, Array]:
     """x with a share of its elements zero and the others scaled by 1 / (1 - ratio), and which were kept."""
-    kept = _generator(seed).random_sample(x.shape) >= ratio
+    kept: Array = np.asarray(_generator(seed).random_sample(x.shape)) >= ratio
     return (x * kept * (1 / (1 - ratio) if ratio < 1 else 0)).astype(x.dtype), kept
 
 

@@ -90,7 +90,8 @@ def _pixels(image: Array, at: list[Array], padding: str, edges: list[tuple[float
         if padding == "reflection":
             p = np.where(within, p, np.trunc(_reflected_outside(p, *edge))).astype(np.int64)
         found.append(np.clip(p, 0, n - 1))
-    pixels = image[(slice(None), *found)]
+    places: Any = (slice(None), *found)
+    pixels = image[places]
     return pixels * inside if padding == "zeros" else pixels
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....primitives import dtypes
+from ....primitives.sizes import size, substitute
 from ...arrays import array_function
 
 Array = np.ndarray[Any, Any]
@@ -41,3 +42,10 @@ def write_at(x: Array, update: Array, starts: Array | None = None, *, axis: int,
             raise ValueError(f"entry {b} is written from {places.min()} to {places.max()}, but there are {n} places")
         np.moveaxis(found[b], axis - 1, 0)[places] = np.moveaxis(update[b], axis - 1, 0)
     return found
+
+
+@array_function(lambda *shapes, sizes, shape: [shape])
+def extents(*arrays: Array, sizes: tuple[str, ...], shape: tuple[int, ...]) -> Array:
+    """Expressions of the sizes of at most three arrays, whose axes are I0, I1, .., then J0, .., then K0, .."""
+    env = {f"{prefix}{d}": n for x, prefix in zip(arrays, "IJK", strict=False) for d, n in enumerate(x.shape)}
+    return np.array([int(str(substitute(size(text), env))) for text in sizes], np.int64).reshape(shape)

@@ -39,8 +39,11 @@ def columns_to_image(
             slice(t * dilations[d], t * dilations[d] + strides[d] * (counts[d] - 1) + 1, strides[d])
             for d, t in enumerate(tap)
         )
-        found[(slice(None), slice(None), *to)] += parts[(slice(None), slice(None), *tap)]
-    return found[(slice(None), slice(None), *(slice(pads[d], pads[d] + n) for d, n in enumerate(image)))]
+        into: Any = (slice(None), slice(None), *to)
+        taken: Any = (slice(None), slice(None), *tap)
+        found[into] += parts[taken]
+    inside: Any = (slice(None), slice(None), *(slice(pads[d], pads[d] + n) for d, n in enumerate(image)))
+    return found[inside]
 
 
 @array_function(lambda x, indices, *, inner, shape: [shape])
@@ -85,7 +88,8 @@ def largest_places(
             inside = inside & (lined >= 0) & (lined < x.shape[2 + d])
             place = place + lined * factor
             factor *= x.shape[2 + d]
-        picked = x[(slice(None), slice(None), *np.ix_(*(a.clip(0, x.shape[2 + d] - 1) for d, a in enumerate(at))))]
+        near: Any = (slice(None), slice(None), *np.ix_(*(a.clip(0, x.shape[2 + d] - 1) for d, a in enumerate(at))))
+        picked = x[near]
         better = (picked > best) & inside
         best, found = np.where(better, picked, best), np.where(better, place, found)
     size = math.prod(x.shape[2:])
