@@ -31,7 +31,7 @@ WHOLE_ARRAYS = (
 
 
 def test_what_numpy_does_on_whole_arrays_passes_the_packages_own_tests():
-    from tilework.bench import onnx_suite
+    from tilework.bench.checks import onnx_suite
 
     found = {name: onnx_suite.outcome(test) for _, name, test in onnx_suite.cases(WHOLE_ARRAYS)}
     assert len(found) == 36
