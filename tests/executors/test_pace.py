@@ -1,6 +1,6 @@
 """When a short program takes several threads: after runs on one and on several, by what they took."""
 
-from tilework.executors.pace import AGAIN, LATEST, PATIENCE_S, TRIALS, Pace
+from tilework.executors.pace import AGAIN, LATEST, LATEST_S, PATIENCE, PATIENCE_S, TRIALS, Pace
 
 
 def settle(pace, one, several):
@@ -59,3 +59,20 @@ def test_the_question_is_asked_again_and_less_often_while_the_answer_stays():
     assert gaps[-1] == LATEST
     settle(pace, 1e-3, lambda n: 2e-3)
     assert runs_until_asked(pace) == AGAIN
+
+
+def test_threads_that_wake_late_are_waited_for_in_longer_programs_too():
+    pace = Pace()
+    settle(pace, 500e-6, lambda n: 600e-6 if n < 8 else 280e-6)
+    assert pace.parallel()
+    pace = Pace()
+    assert sum(settle(pace, 500e-6, lambda n: 600e-6)) == int(PATIENCE * 500 / 600) + 1
+    assert not pace.parallel()
+
+
+def test_a_no_is_questioned_again_within_a_fraction_of_a_second():
+    pace = Pace()
+    for _ in range(8):
+        settle(pace, 1e-3, lambda n: 2e-3)
+        last = runs_until_asked(pace)
+    assert last == int(LATEST_S / 1e-3) < LATEST
