@@ -65,8 +65,12 @@ def one(made: Any, case: Any, known: dict[str, Any]) -> str:
     return "" if made.same(case, out, expected) else f"{int((out != expected).sum())} of {out.size}; {case.text}"
 
 
-def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[str, Any]:
-    """Compare in this process, at its best level. known: {seed: shape, type and digest of the reference}; is filled."""
+def here(first: int, count: int, seconds: float, known: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    """Compare in this process, at its best level.
+
+    known   {seed: shape, type and digest of the reference}; is filled
+    wanted  only cases of one of these kinds; all, if there are none
+    """
     from ...kernels.cpu import isa
 
     made, start = generator(), time.monotonic()
@@ -75,6 +79,8 @@ def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[
     for seed in range(first, first + count):
         try:
             case = made.make(seed)
+            if wanted and not set(wanted) & set(case.kinds):
+                continue
             distinct.add(case.text)
             kinds.update(case.kinds)
             text = one(made, case, known)
@@ -94,7 +100,9 @@ def here(first: int, count: int, seconds: float, known: dict[str, Any]) -> dict[
     }  # fmt: skip
 
 
-def elsewhere(level: str | None, first: int, count: int, seconds: float, file: Path) -> dict[str, Any]:
+def elsewhere(
+    level: str | None, first: int, count: int, seconds: float, file: Path, wanted: list[str]
+) -> dict[str, Any]:
     """The same in a process that compiles for `level`; None is the best. file: of what is known."""
     environment = dict(os.environ)
     environment.pop("TILEWORK_ISA", None)
@@ -112,7 +120,10 @@ def elsewhere(level: str | None, first: int, count: int, seconds: float, file: P
         str(first),
     ]
     done = subprocess.run(
-        [*command, "--count", str(count), "--seconds", str(seconds)], env=environment, stdout=subprocess.PIPE, text=True
+        [*command, "--count", str(count), "--seconds", str(seconds), *(f"--kind={kind}" for kind in wanted)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     if done.returncode or not done.stdout.startswith("{"):
         return {"level": level or "best", "done": 0, "wrong": 1, "seconds": 0.0}
@@ -127,12 +138,13 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop each level after its share of them")
     parser.add_argument("--level", action="append", help="only this level; may be repeated")
+    parser.add_argument("--kind", action="append", default=[], help="only cases of this kind; may be repeated")
     parser.add_argument("--known", help=argparse.SUPPRESS)
     options = parser.parse_args(given)
     if options.known:
         file = Path(options.known)
         known = json.loads(file.read_text()) if file.exists() else {}
-        found = here(options.first, options.count, options.seconds, known)
+        found = here(options.first, options.count, options.seconds, known, options.kind)
         file.write_text(json.dumps(known))
         print(json.dumps(found))
         return 0
@@ -149,7 +161,7 @@ def main(given: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for level in levels:
             file = Path(folder, "known.json")
-            found = elsewhere(level, options.first, options.count, options.seconds / len(levels), file)
+            found = elsewhere(level, options.first, options.count, options.seconds / len(levels), file, options.kind)
             failed |= bool(found["wrong"]) or not found["done"]
             rate = 60 * found["done"] / max(found["seconds"], 1e-9)
             print(

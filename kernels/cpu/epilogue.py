@@ -35,6 +35,7 @@ CONSTANTS = {
     "sum_zero_point": 44,
     "sum_top_f32": 48,
     "sum_bottom_f32": 52,
+    "sum_inverse_f32": 56,  # where a product serves instead of a division by sum_scale_f32 (residual.py)
 }
 CONSTANTS_SIZE = 64
 

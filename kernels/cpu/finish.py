@@ -51,6 +51,7 @@ class Finish:
     scale     "none": the accumulators as they are. "float", "fixed"
     residual  element type of the residual, "" if there is none
     table     whether codes of 8 bits are replaced by table entries
+    divides   whether a residual's sum is divided by its scale, or multiplied by an inverse that gives the same codes
     """
 
     level: str
@@ -58,6 +59,7 @@ class Finish:
     scale: str = "none"
     residual: str = ""
     table: bool = False
+    divides: bool = True
 
     @property
     def item(self) -> int:
@@ -97,9 +99,10 @@ class _Row(Emitter):
         first = b.mul(j, self.i64(self.lanes))
         column = b.add(self.arg["columns"], b.shl(first, self.i64(2)))
         acc = self.load(b.add(self.arg["acc"], b.shl(first, self.i64(2))), self.ints, 4)
-        made = self.scaled(acc, column)
         if self.finish.residual:
-            made = self.added(made, first)
+            made = self.added(self.apart(acc, column), first)
+        else:
+            made = self.scaled(acc, column)
         element = _ELEMENT[self.finish.out]
         if element in (I8, I16):
             made = b.trunc(made, vector(element, self.lanes))
@@ -130,10 +133,20 @@ class _Row(Emitter):
         rounded = b.select(beyond, self.constant(self.ints, 2**31 - 1), rounded)
         return self.smin(self.smax(rounded, self.value["lo"]), self.value["hi"])
 
+    def apart(self, acc: Any, column: Any) -> Any:
+        """Codes less their zero point, as the float32 that they are exactly."""
+        if self.finish.scale == "float":
+            x = self.b.fmul(self.b.sitofp(acc, self.floats), self.plane(column, 1, self.floats))
+            return self.call(f"llvm.rint.v{self.lanes}f32", self.floats, self.clamped(x, ""))
+        return self.b.sitofp(self.b.sub(self.scaled(acc, column), self.value["zero_point"]), self.floats)
+
+    def clamped(self, x: Any, prefix: str) -> Any:
+        return self.fmax(self.fmin(x, self.value[f"{prefix}top_f32"]), self.value[f"{prefix}bottom_f32"])
+
     def codes(self, x: Any, prefix: str) -> Any:
         """Round, clamp, and move by the zero point: float32 to codes as i32."""
-        x = self.fmax(self.fmin(x, self.value[f"{prefix}top_f32"]), self.value[f"{prefix}bottom_f32"])
-        return self.b.add(self.round_to_int(x, self.arch), self.value[f"{prefix}zero_point"])
+        rounded = self.round_to_int(self.clamped(x, prefix), self.arch)
+        return self.b.add(rounded, self.value[f"{prefix}zero_point"])
 
     def fixed(self, acc: Any, multiplier: Any, right: Any) -> Any:
         b, half = self.b, max(2, self.lanes // 2)
@@ -152,7 +165,7 @@ class _Row(Emitter):
             parts.append(b.trunc(code, vector(I32, half)))
         return self.concat(parts)
 
-    def added(self, code: Any, first: Any) -> Any:
+    def added(self, apart: Any, first: Any) -> Any:
         b, kind = self.b, self.finish.residual
         element = _ELEMENT[kind]
         address = b.add(self.arg["residual"], b.mul(first, self.i64(item_size(kind))))
@@ -160,8 +173,10 @@ class _Row(Emitter):
         if element != I32:
             residual = (b.zext if kind.startswith("u") else b.sext)(residual, self.ints)
         value = self.value
-        x = b.fmul(b.sitofp(b.sub(code, value["zero_point"]), self.floats), value["code_scale_f32"])
+        x = b.fmul(apart, value["code_scale_f32"])
         y = b.fmul(b.sitofp(b.sub(residual, value["residual_zero_point"]), self.floats), value["residual_scale_f32"])
+        if not self.finish.divides:
+            return self.codes(b.fmul(b.fadd(x, y), value["sum_inverse_f32"]), "sum_")
         real = b.fdiv(b.fadd(x, y), value["sum_scale_f32"])
         real = b.select(b.fcmp_ordered("ord", real, real), real, self.constant(self.floats, 0.0))
         return self.codes(real, "sum_")
@@ -171,7 +186,7 @@ def _row(finish: Finish) -> Any:
     """An intrinsic that finishes one row (arguments: _Row.NAMES)."""
 
     def emit(module: Any) -> Any:
-        name = f"finish_{finish.level}_{finish.out}_{finish.scale}_{finish.residual}"
+        name = f"finish_{finish.level}_{finish.out}_{finish.scale}_{finish.residual}_{finish.divides}"
         made = module.globals.get(name)
         if made is None:
             made = function(module, name, len(_Row.NAMES), isa.restriction(isa.LEVELS[finish.level]))

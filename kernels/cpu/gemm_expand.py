@@ -28,6 +28,7 @@ from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
 from .finish import Finish
 from .gemm_steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
 from .gemm_tiles import TILES, given_tile, work
+from .residual import inverse
 from .user_finish import Stage, UserFinish, refuses, user_finish
 
 
@@ -188,7 +189,26 @@ class Epilogue:
         found = range_constants(self.zero_point, self.lo, self.hi)
         if self.residual is not None:
             found |= self.sums | range_constants(self.sum_zero_point, self.sum_lo, self.sum_hi, "sum_")
+            found["sum_inverse_f32"] = self.inverse or 0.0
         return found
+
+    @property
+    def inverse(self) -> float | None:
+        """What a residual's sum may be multiplied by instead of being divided by its scale; None: it is divided."""
+        if self.residual is None or not {self.code, self.residual_dtype, self.out} <= {"u8", "s8"}:
+            return None
+        kind, zero = dtypes.get(self.residual_dtype), int(self.sums["residual_zero_point"])
+        return inverse(
+            (self.lo - self.zero_point, self.hi - self.zero_point),
+            (int(kind.min) - zero, int(kind.max) - zero),
+            (self.sums["code_scale_f32"], self.sums["residual_scale_f32"], self.sums["sum_scale_f32"]),
+            (self.sum_lo - self.sum_zero_point, self.sum_hi - self.sum_zero_point),
+        )
+
+    def finish(self, level: str) -> Finish:
+        """What finishes tiles of int32."""
+        table = self.table is not None
+        return Finish(level, self.out, self.scale, self.residual_dtype, table, self.inverse is None)
 
 
 def _per_column(index: Any, rank: int) -> bool:
@@ -260,9 +280,7 @@ def expand(
     a_zero, b_zero = operands.get("a_zero_point"), operands.get("b_zero_point")
     per_row = a_zero is not None and any(at is not None for at in base.a_zero_point or ())
     fits = packing.pairs_fit(b.data) if b.kind == "constant" and b.ndim == 2 and a.dtype == "u8" else False
-    finish: Finish | UserFinish = Finish(
-        level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype, epilogue.table is not None
-    )
+    finish: Finish | UserFinish = epilogue.finish(level.name)
     extra: list[Any] = []
     if epilogue.generated:
         finish, extra = user_finish(level.name, epilogue.stages, b.shape[-1])

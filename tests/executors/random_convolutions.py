@@ -101,7 +101,7 @@ def make(seed: int) -> Case:
     if not each:
         few = (1, 16, 17, 40, 70) if (x_dtype, w_dtype) == ("u8", "s8") else (5, 16, 70)
         each = int(rng.integers(1, 100)) if at_large else pick(*few)
-    if x_dtype == "s16" and at_large:
+    if x_dtype == "s16":
         inside = max(1, min(inside, 300 // int(np.prod(kernel))))  # whose sums fit int32
     if transposed:
         each = min(each, 16)

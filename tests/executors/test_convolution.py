@@ -176,6 +176,21 @@ def test_a_given_tile_and_band_change_nothing():
         assert_array_equal(tw.TilingExecutor(2, tile={name: tile}).run(pipe, {"x": x})["y"], expected, strict=True)
 
 
+@pytest.mark.parametrize("bias", [np.float32(0.0), np.float32(-0.0), None])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_taps_on_padding_turn_no_zero_of_real_sums(bias, sign):
+    x = np.full((1, 5, 5, 8), 1e-30, np.float32)
+    x[0, 2, 2] = np.inf
+    w = np.full((16, 8, 3, 3), sign * -1e-30, np.float32)  # each product is -0, or +0
+    pipe = tw.Pipeline("zeros")
+    given = None if bias is None else np.full(16, bias)
+    pipe.output("y", tw.ops.conv(pipe.input("x", "f32", x.shape), w, given, pads=1, layout="NHWC"))
+    expected = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+    out = tw.TilingExecutor(1).run(pipe, {"x": x})["y"]
+    assert_array_equal(out, expected, strict=True)
+    assert_array_equal(np.signbit(out), np.signbit(expected))
+
+
 def test_a_quantized_image_and_weights_carry_their_scale():
     pipe = tw.Pipeline("quantized")
     x = pipe.input("x", "u8", (1, 4, 5, 5), quant=tw.QuantParams(0.5, 7, "u8"))

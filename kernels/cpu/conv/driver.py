@@ -52,7 +52,7 @@ NAMES = (
     "pixel",  # bytes from a position of the copied image, or of x, to the next along W, H, and among planes
     "row",
     "layer",
-    "fewer",  # whether taps that fall on padding may be left out where that is multiplied as 0
+    "fewer",  # whether taps that fall on padding may be left out: NEVER, ALWAYS, or WITHOUT_ZERO_POINT
     "side",  # whether tiles read positions side by side, and so rows of one row of the output
     "joint",  # taps along W that are one segment: kw, or 1
     "deep",  # taps along H that are one segment: kh, or 1
@@ -76,6 +76,7 @@ _GEMM_OUT, _GEMM_COLUMNS, _GEMM_RESIDUAL, _GEMM_TABLE = (
 )
 _ZERO_POINT = CONSTANTS["a_zero_point"] // 4
 _GEMM_PLANE = gemm.PARAMETERS + gemm.NAMES.index("plane")
+NEVER, WITHOUT_ZERO_POINT, ALWAYS = range(3)
 
 
 @njit(error_model="numpy")
@@ -206,7 +207,9 @@ def conv_entry(bases, block, ranges):
             put_s32(offsets, r * width + v, np.int32(first + v * block[SW] * block[PIXEL]))
     shown(block, virtual, block[_OUT + along], block[_RESIDUAL + along])
     # padding that is multiplied as 0 adds nothing, so rows at the edges take fewer taps
-    fewer = block[FEWER] and get_s32(bases[block[_COLUMNS]] + block[_COLUMNS + 1], _ZERO_POINT) == 0
+    fewer = block[FEWER] == ALWAYS or (
+        block[FEWER] == WITHOUT_ZERO_POINT and get_s32(bases[block[_COLUMNS]] + block[_COLUMNS + 1], _ZERO_POINT) == 0
+    )
     each = block[KW] // block[JOINT]  # segments of a tap along H
     for n in range(ranges[0], ranges[1]):
         for d in range(ranges[2], ranges[3]):

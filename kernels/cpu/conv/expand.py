@@ -133,6 +133,7 @@ def panels(
         table="" if table is None else table.dtype.name,
         extra=tuple((value.dtype.name, index) for value, index in extra),
         band=tile.get("band"),
+        idle=conv.real and dot == "fma" and _idle(_constant(w), _constant(epilogue.bias)),
     )
     rank = conv.spatial + 2
     more: dict[str, Any] = {} if residual is None else {"residual": as_last(pipe, residual, first, rank)}
@@ -142,6 +143,13 @@ def panels(
     out: Value = pipe.add(panels, x=x, packed=packed, columns=columns, **more)
     out.axes = conv.y_layout
     return out
+
+
+def _idle(w: Any, bias: Any) -> bool:
+    """PanelConv.idle; the operands are None where they are not known."""
+    if w is None or bias is None:
+        return False
+    return bool(np.isfinite(w.astype(np.float32)).all() and not np.any((bias == 0) & np.signbit(bias)))
 
 
 def as_last(pipe: Any, value: Value, first: bool, rank: int) -> Value:
@@ -196,7 +204,7 @@ def _engine(
         store, direct = epilogue.after.out, True
     else:
         after = None
-        finish = Finish(level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype, epilogue.table is not None)
+        finish = epilogue.finish(level.name)
         store, direct = epilogue.out, epilogue.direct
     if epilogue.generated:
         sums = "f32" if conv.real else "s32"

@@ -96,16 +96,18 @@ def lay(
     others: tuple[Any, ...],
     finish: int,
     most: int | None = None,
+    idle: bool = False,
 ) -> Laid:
     """Lay out for an image x and a result out, both (N, D, H, W, C).
 
     others  what is read beside them with the shape of out: residuals and the like
     finish  address of the entry that finishes tiles
     most    rows of a band, instead of what fits
+    idle    whether real padding adds nothing, whatever the image holds (PanelConv)
     """
     return _lay(
         engine, kernel, cut, dot, (*x.shape, *x.strides), (*out.shape, *out.strides),
-        tuple((*o.shape, *o.strides) for o in others), finish, most,
+        tuple((*o.shape, *o.strides) for o in others), finish, most, idle,
     )  # fmt: skip
 
 
@@ -120,6 +122,7 @@ def _lay(
     others: tuple[tuple[int, ...], ...],
     finish: int,
     most: int | None,
+    idle: bool,
 ) -> Laid:
     plan = tiles(engine, cut, dot, kernel.window)
     layout, window = plan.layout, kernel.window
@@ -187,8 +190,7 @@ def _lay(
         "pixel": pixel,
         "row": line,
         "layer": layer,
-        # not of real numbers: zero times a number is not always zero
-        "fewer": int(copied and not DOTS[dot].real and planes == cut.deep == in_three(window.spreads, 1)[1] == 1),
+        "fewer": driver.NEVER,
         "side": int(plan.family.side is not None),
         "joint": cut.joint,
         "deep": cut.deep,
@@ -196,6 +198,9 @@ def _lay(
         "signed_a": int(kernel.x_dtype == "s8"),
         "extras": 0,
     }
+    if copied and planes == cut.deep == in_three(window.spreads, 1)[1] == 1:
+        real = driver.ALWAYS if idle else driver.NEVER  # zero times a number is not always zero
+        names["fewer"] = real if DOTS[dot].real else driver.WITHOUT_ZERO_POINT
     return Laid(tuple(names[n] for n in driver.NAMES), total, band, copied, inside, plan)
 
 

@@ -59,6 +59,8 @@ class PanelConv:
     residual, table   types of what the epilogue reads; "" where it has none
     extra     (type, index over the result's axes) of what a generated finish reads
     band      rows of output that are made from one copy, instead of what fits L2
+    idle      whether taps on padding change nothing in real sums: their weights are finite, so that they only turn -0
+              into +0, and a bias follows that is not -0, to which both are the same
     """
 
     engine: Engine
@@ -70,6 +72,7 @@ class PanelConv:
     table: str = ""
     extra: tuple[tuple[str, Index], ...] = ()
     band: int | None = None
+    idle: bool = False
 
     name = "conv_panels"
     most_again: ClassVar[float] = 1.04  # memory is a few parts in a hundred of its time
@@ -134,7 +137,7 @@ class PanelConv:
         made = plan.tiles(self.engine, self.cut, self.dot, self.conv.window)
         needed = self.engine.finish is not None and (made.finish or made.finish_rest)
         finish = gemm_plan.finisher(self.engine.finish).address if needed else 0
-        return plan.lay(self.engine, self.conv, self.cut, self.dot, x, out, tuple(others), finish, self.band)
+        return plan.lay(self.engine, self.conv, self.cut, self.dot, x, out, tuple(others), finish, self.band, self.idle)
 
     def detail(self, x: Any, packed: Any, columns: Any, out: Any, *rest: Any) -> str:
         """Instruction, register tile and band at these sizes, for `explain()`."""

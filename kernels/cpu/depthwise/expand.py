@@ -87,9 +87,7 @@ def expand(pipe: Any, kernel: Any, operands: dict[str, Value], level_name: str |
     known = _constant(w)
     channels = weights_shape(conv, w.shape)[0]
     low, high = _ranges(conv, None if known is None else conv.canonical_weights(known), zero, channels)
-    finish: Finish | UserFinish = Finish(
-        level.name, epilogue.out, epilogue.scale, epilogue.residual_dtype, epilogue.table is not None
-    )
+    finish: Finish | UserFinish = epilogue.finish(level.name)
     residual, table, residual_dtype = epilogue.residual, epilogue.table, epilogue.residual_dtype
     extra: list[Any] = []
     if epilogue.generated:
