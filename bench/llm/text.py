@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from tilework.frontends.llm.patterns import pattern
+from tilework.frontends.llm.patterns import cutter
 from tilework.frontends.llm.tokenizer import BYTES
 from tilework.primitives.errors import ArgumentError
 
@@ -29,7 +29,7 @@ def texts() -> tuple[str, str]:
 
 def vocabulary(text: str, size: int) -> dict[str, Any]:
     """Metadata of a tokenizer of kind gpt2: all bytes, an end, and the merges of most frequent pairs up to `size`."""
-    words = Counter("".join(BYTES[b] for b in word.encode()) for word in pattern("gpt-2").findall(text))
+    words = Counter("".join(BYTES[b] for b in word.encode()) for word in cutter("gpt-2")(text))
     split = {word: list(word) for word in words}
     tokens, merges = [*sorted(BYTES), END], []
     while len(tokens) < size:

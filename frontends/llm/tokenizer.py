@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
-from .patterns import PATTERNS, pattern
+from .patterns import PATTERNS, cutter
 
 KINDS = ("llama", "gpt2")
 CONTROL, USER, BYTE = 3, 4, 6  # of tokenizer.ggml.token_type
@@ -81,7 +81,7 @@ class Tokenizer:
         pre = metadata.get("tokenizer.ggml.pre", "gpt-2")
         if pre not in PATTERNS:
             raise Unsupported(f"{self.name} cuts text as {pre!r} does; {', '.join(PATTERNS)} work")
-        self._cut = pattern(pre)
+        self._cut = cutter(pre)
         self._whole_first = PATTERNS[pre].whole_first
 
     # To tokens -----------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Tokenizer:
             elif self.kind == "llama":
                 found += self._pieces(part)
             else:
-                found += [n for word in self._cut.findall(part) for n in self._bpe(word)]
+                found += [n for word in self._cut(part) for n in self._bpe(word)]
         return found
 
     def _parts(self, text: str, special: bool) -> Iterable[tuple[str, int | None]]:

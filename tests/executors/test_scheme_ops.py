@@ -83,3 +83,33 @@ def test_what_cannot_be_is_said():
     with pytest.raises(ArgumentError, match="0 parameters; int8_channel has scale"):
         ops.decode(codes, [], tw.schemes.get("int8_channel"), 64)
     assert ops.decode(codes, [scale], tw.schemes.get("int8_channel"), 64).shape == x.shape
+
+
+def attending(scheme, how, heads, shared, C, D):
+    """Attention over caches that are taken in their codes (extend), or decoded as a whole (append)."""
+    pipe = Pipeline("attending")
+    q, start = pipe.input("q", "f32", (1, heads, "T", D)), pipe.argument("start", "s64")
+    rows = []
+    for name in ("keys", "values"):
+        cache = ops.scheme_cache(pipe, name, scheme, (1, shared, C, D))
+        rows.append(getattr(cache, how)(pipe.input(name[0], "f32", (1, shared, "T", D)), start))
+    pipe.output("y", ops.attention(q, *rows, causal=True, offset=start))
+    return pipe
+
+
+@pytest.mark.parametrize(("name", "fused"), [("int8_channel", True), ("int4_g32_asym", True), ("q8_0", False)])
+def test_attention_decodes_a_cache_as_it_reads_it(name, fused):
+    """The bits of decoding it first: for several tokens, and for one whose heads share keys."""
+    scheme, (heads, shared, C, D) = tw.schemes.get(name), (6, 2, 70, 40 if fused else 64)
+    whole = TilingExecutor(1).compile(attending(scheme, "append", heads, shared, C, D))
+    pipe = attending(scheme, "extend", heads, shared, C, D)
+    assert ("attention_coded" in [step.kernel.name for step in pipe.steps]) == fused
+    plans, at = [executor.compile(pipe) for executor in EXECUTORS], 0
+    for n, rows in enumerate((66, 1, 3)):
+        sizes = {"q": heads, "k": shared, "v": shared}
+        given = {slot: numbers(1, count, rows, D, seed=n + count) for slot, count in sizes.items()}
+        given["start"] = np.int64(at)
+        right = whole.run(given)["y"]
+        for plan in plans:
+            assert_array_equal(plan.run(given)["y"], right, strict=True)
+        at += rows

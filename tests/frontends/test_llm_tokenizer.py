@@ -5,7 +5,7 @@ import pytest
 
 from tilework.bench.llm import text
 from tilework.frontends.llm import Tokenizer
-from tilework.frontends.llm.patterns import pattern
+from tilework.frontends.llm.patterns import cutter
 from tilework.primitives.errors import FileFormatError, Unsupported
 
 PROSE = "The quick brown fox's den, isn't it?  It cost 1234 francs.\n\n\tThe end; the END. " * 3
@@ -87,7 +87,7 @@ def test_text_comes_as_soon_as_its_characters_are_whole():
 
 
 def test_patterns_cut_like_those_they_are_named_for():
-    assert pattern("gpt-2").findall("I'll see 1234\n\n ok__x") == [
+    assert cutter("gpt-2")("I'll see 1234\n\n ok__x") == [
         "I",
         "'ll",
         " see",
@@ -97,7 +97,7 @@ def test_patterns_cut_like_those_they_are_named_for():
         "__",
         "x",
     ]
-    assert pattern("llama-bpe").findall("I'LL see 1234\n ok_x") == [
+    assert cutter("llama-bpe")("I'LL see 1234\n ok_x") == [
         "I",
         "'LL",
         " see",
@@ -108,7 +108,7 @@ def test_patterns_cut_like_those_they_are_named_for():
         " ok",
         "_x",
     ]
-    assert pattern("qwen2").findall("12 ½e\u0301") == ["1", "2", " ", "½", "e", "\u0301"]
+    assert cutter("qwen2")("12 ½e\u0301") == ["1", "2", " ", "½", "e", "\u0301"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_patterns_cut_like_those_they_are_named_for():
         ({"tokens": []}, FileFormatError, "no list of texts"),
         ({"model": "bert"}, Unsupported, "llama and gpt2"),
         ({"model": "gpt2"}, FileFormatError, "merges is no list"),
-        ({"model": "gpt2", "merges": ["a b"], "pre": "odd"}, Unsupported, "gpt-2, llama-bpe, qwen2"),
+        ({"model": "gpt2", "merges": ["a b"], "pre": "odd"}, Unsupported, "gpt-2, mpt, olmo, phi-2, llama-bpe"),
         ({"scores": [1.0]}, FileFormatError, r"shape \(1,\)"),
         ({"eos_token_id": 10**9}, FileFormatError, "eos_token_id"),
         ({"token_type": np.zeros((2, 2), np.int32)}, FileFormatError, "token_type"),

@@ -45,6 +45,17 @@ def test_masks_lengths_and_causality_together_with_grouped_heads(everywhere, rng
     assert_allclose(found, in_float64(q, k, v, seen, mask), rtol=1e-4, atol=1e-5)
 
 
+def test_heads_of_one_query_that_share_keys_have_masks_of_their_own(everywhere, rng):
+    q, k, v = heads(rng, 2, 10, 2, 1, 66, 8, 16)
+    mask = rng.standard_normal((10, 1, 66)).astype(F32)
+
+    def op(q, k, v, mask):
+        return ops.attention(q, k, v, mask, causal=True, offset=64)
+
+    found = everywhere(op, q, k, v, mask, tiles=False)
+    assert_allclose(found, in_float64(q, k, v, np.arange(66) < 65, mask), rtol=1e-4, atol=1e-5)
+
+
 def test_a_bool_mask_hides_keys_and_a_query_without_keys_gives_zeros(rng):
     q, k, v = heads(rng, 1, 1, 1, 3, 9, 4, 16)
     seen = np.ones((3, 9), bool)
