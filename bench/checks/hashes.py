@@ -57,7 +57,9 @@ def reals(*shape: int, seed: int = 2) -> Array:
 def special(*shape: int, seed: int = 2) -> Array:
     """reals() with values that are no usual numbers among them."""
     x = reals(*shape, seed=seed)
-    x.reshape(-1)[::11] = np.resize(np.float32([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38]), x.reshape(-1)[::11].shape)
+    x.reshape(-1)[::11] = np.resize(
+        np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38], np.float32), x.reshape(-1)[::11].shape
+    )
     return x
 
 
