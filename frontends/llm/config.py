@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...primitives.errors import FileFormatError, Unsupported
+from .positions import Yarn
 
 # Whether rotary positions turn neighbours (GGUF stores llama's rows in that order), else the two halves of a head.
 INTERLEAVED = {"llama": True, "qwen2": False, "qwen3": False}
 LARGEST = 1 << 24  # of any count in a configuration: more is a damaged file
-PLAIN_SCALING = ("none", "linear")
+SCALINGS = ("none", "linear", "yarn")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Config:
     rotated     elements of a head that positions turn; rope_base and rope_scale say how fast
     epsilon     of the RMS norms
     context     tokens that the model was made for
+    window      how many positions a query sees, its own the last; 0: all
+    yarn        how positions are blended for long texts
     """
 
     architecture: str
@@ -42,6 +47,8 @@ class Config:
     rope_scale: float
     epsilon: float
     context: int
+    window: int = 0
+    yarn: Yarn | None = None
 
     @property
     def interleaved(self) -> bool:
@@ -64,9 +71,9 @@ class Config:
         keys = _Keys(metadata, architecture, name)
         if keys.whole("expert_count", 0, least=0):
             raise Unsupported(f"{name} is a mixture of experts ({architecture}.expert_count); dense models are built")
-        scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
-        if scaling not in PLAIN_SCALING:
-            raise Unsupported(f"{name} scales its positions by {scaling!r}; {' and '.join(PLAIN_SCALING)} work")
+        scaling = metadata.get(f"{architecture}.rope.scaling.type", "linear")
+        if scaling not in SCALINGS:
+            raise Unsupported(f"{name} scales its positions by {scaling!r}; {', '.join(SCALINGS)} work")
         width, heads = keys.whole("embedding_length"), keys.whole("attention.head_count")
         kv_heads = keys.whole("attention.head_count_kv", heads)
         if heads % kv_heads:
@@ -77,7 +84,9 @@ class Config:
         rotated = keys.whole("rope.dimension_count", depth)
         if rotated > depth or rotated % 2:
             raise FileFormatError(f"{name}: positions turn {rotated} of {depth} elements of a head; an even part works")
-        factor = keys.real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0
+        factor = 1.0 if scaling == "none" else keys.real("rope.scaling.factor", keys.real("rope.scale_linear", 1.0))
+        context = keys.whole("context_length")
+        window = keys.whole("attention.sliding_window", 0, least=0)
         return cls(
             architecture=architecture,
             layers=keys.whole("block_count"),
@@ -90,7 +99,9 @@ class Config:
             rope_base=keys.real("rope.freq_base", 10000.0),
             rope_scale=1.0 / factor,
             epsilon=keys.real("attention.layer_norm_rms_epsilon"),
-            context=keys.whole("context_length"),
+            context=context,
+            window=window if window < context else 0,
+            yarn=keys.yarn(context) if scaling == "yarn" else None,
         )
 
 
@@ -107,8 +118,20 @@ class _Keys:
             raise FileFormatError(f"{self.name} has no metadata {full!r}, which a decoder needs")
         return found
 
+    def yarn(self, context: int) -> Yarn:
+        at = "rope.scaling."
+        return Yarn(
+            self.whole(f"{at}original_context_length", context),
+            self.real(f"{at}yarn_beta_fast", 32.0),
+            self.real(f"{at}yarn_beta_slow", 1.0),
+            self.real(f"{at}yarn_ext_factor", 1.0),
+            self.real(f"{at}attn_factor", 1.0) * self.real(f"{at}yarn_attn_factor", 1.0),
+        )
+
     def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
         found = self._get(key, default)
+        if isinstance(found, np.ndarray) and found.size and found.dtype.kind in "iu" and (found == found[0]).all():
+            found = int(found[0])  # a number for each layer, all of them equal
         if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= LARGEST:
             raise FileFormatError(
                 f"{self.name}: {self.architecture}.{key} is {_short(found)}; a whole number from {least} to {LARGEST} "

@@ -18,6 +18,7 @@ from ...kernels.ops.coded_rows import CodedRows
 from ...primitives.errors import FileFormatError
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import size
+from . import positions
 from .config import Config
 from .weights import Array, Weights, linear, rows
 
@@ -35,22 +36,24 @@ def decoder(
     """The pipeline of a model.
 
     Inputs: `tokens` and `positions`, s64 (T,); `cos` and `sin`, f32 (C, rotated / 2), see `turns`; `rows`, s64 (R,),
-    those whose logits are wanted; argument `start`, the position of the first token. Output: `logits`, f32 (R, vocab).
+    those whose logits are wanted; argument `start`, the position of the first token; where the model has a window, `mask`,
+    f32 (T, C), see positions.window_mask. Output: `logits`, f32 (R, vocab).
     Its states are the keys and values of each layer, (1, kv_heads, C, depth) in f32 or in the codes of `kv_scheme`.
 
     compute    "int8": products with codes quantize x row by row; "f32": they decode the weights
     progress   progress(layers done, layers) while weights are read
     """
     pipe = Pipeline(config.architecture)
-    tokens, positions = pipe.input("tokens", "s64", ("T",)), pipe.input("positions", "s64", ("T",))
+    tokens, places = pipe.input("tokens", "s64", ("T",)), pipe.input("positions", "s64", ("T",))
     wanted, start = pipe.input("rows", "s64", ("R",)), pipe.argument("start", "s64")
-    turn = [ops.gather(pipe.input(name, "f32", ("C", config.rotated // 2)), positions) for name in ("cos", "sin")]
+    turn = [ops.gather(pipe.input(name, "f32", ("C", config.rotated // 2)), places) for name in ("cos", "sin")]
+    mask = pipe.input("mask", "f32", ("T", "C")) if config.window else None
     table = weights.matrix("token_embd.weight", (None, config.width))
     x = rows(pipe, table, tokens)
     for n in range(config.layers):
         if progress is not None:
             progress(n, config.layers)
-        x = _Layer(pipe, config, weights, n, compute).run(x, turn, start, kv_scheme)
+        x = _Layer(pipe, config, weights, n, compute).run(x, turn, start, mask, kv_scheme)
     if progress is not None:
         progress(config.layers, config.layers)
     x = ops.gather(x, wanted)
@@ -65,14 +68,14 @@ class _Layer:
     def __init__(self, pipe: Pipeline, config: Config, weights: Weights, n: int, compute: str) -> None:
         self.pipe, self.config, self.weights, self.n, self.compute = pipe, config, weights, n, compute
 
-    def run(self, x: Value, turn: list[Value], start: Value, kv_scheme: Scheme | None) -> Value:
+    def run(self, x: Value, turn: list[Value], start: Value, mask: Value | None, kv_scheme: Scheme | None) -> Value:
         c = self.config
         h = self.norm("attn_norm", x)
         q = self.turned(self.heads("attn_q", h, c.heads), turn)
         k = self.turned(self.heads("attn_k", h, c.kv_heads), turn)
         v = self.heads("attn_v", h, c.kv_heads)
         keys, values = self.kept("keys", k, start, kv_scheme), self.kept("values", v, start, kv_scheme)
-        mixed = ops.attention(q, keys, values, causal=True, offset=start)
+        mixed = ops.attention(q, keys, values, mask, causal=True, offset=start)
         flat = ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (x.shape[0], c.heads * c.depth))
         x = ops.add(x, self.linear("attn_output", flat, c.width))
         h = self.norm("ffn_norm", x)
@@ -112,17 +115,13 @@ class _Layer:
 
 
 def turns(config: Config, weights: Weights, places: int) -> tuple[Array, Array]:
-    """cos and sin of the angles of `places` positions, f32 (places, rotated / 2).
+    """cos and sin of the angles of `places` positions, f32 (places, rotated / 2): positions.turns.
 
-    angle[p, i] = p * rope_scale * rope_base**(-2 i / rotated) / factor[i], in float64, where `rope_freqs.weight` of the
-    file has factors (llama 3.1), else 1.
+    Where `rope_freqs.weight` of the file has factors (llama 3.1), angles are divided by them.
     """
-    half = config.rotated // 2
-    frequency = config.rope_base ** (-2.0 * np.arange(half) / config.rotated) * config.rope_scale
+    factors: Array | float = 1.0
     if "rope_freqs.weight" in weights:
-        factor = weights.vector("rope_freqs.weight", half).astype(np.float64)
-        if not (factor > 0).all():
+        factors = weights.vector("rope_freqs.weight", config.rotated // 2).astype(np.float64)
+        if not (factors > 0).all():
             raise FileFormatError(f"{weights.name}: rope_freqs.weight has factors that are not above 0")
-        frequency = frequency / factor
-    angle = np.arange(places)[:, None] * frequency
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
+    return positions.turns(places, config.rotated, config.rope_base, config.rope_scale, factors, config.yarn)

@@ -20,13 +20,16 @@ def logits(config: Config, weights: Weights, tokens: Sequence[int]) -> Array:
 
     Per layer, with h = norm(x):  x += attention(q, k, v) @ wo.T;  then, with h = norm(x) anew:
     x += (silu(h @ gate.T) * (h @ up.T)) @ down.T.  norm(x) = x / sqrt(mean(x**2) + epsilon) * scale.
-    Scores are q . k / sqrt(depth), of keys up to the query's own; neighbouring heads of q share a head of k and v.
+    Scores are q . k / sqrt(depth), of keys up to the query's own, the last `window` where there is one;
+    neighbouring heads of q share a head of k and v.
     """
     c, ids = config, np.asarray(tokens)
     cos, sin = (t.astype(np.float64) for t in turns(config, weights, len(ids)))
     table = _dense(weights.matrix("token_embd.weight", (None, c.width)))
     x = table[ids]
     hidden = np.triu(np.ones((len(ids), len(ids)), bool), 1)
+    if c.window:
+        hidden |= np.tril(np.ones_like(hidden), -c.window)
     for n in range(c.layers):
         at = f"blk.{n}."
 

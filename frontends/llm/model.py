@@ -16,6 +16,7 @@ from ...primitives.errors import ArgumentError
 from ..gguf import load as load_gguf
 from .config import Config
 from .decoder import Progress, decoder, turns
+from .positions import window_mask
 from .sampling import Sampler
 from .tokenizer import Tokenizer
 from .weights import COMPUTES, Array, Weights
@@ -126,7 +127,7 @@ class Session:
         self._reserve(self.position + count)
         cos, sin = self.model.turns(self.places)
         rows = np.arange(count) if every else np.arange(count - 1, count) if last else np.arange(0)
-        inputs = {
+        inputs: dict[str, Any] = {
             "tokens": ids,
             "positions": np.arange(self.position, self.position + count),
             "start": np.int64(self.position),
@@ -134,6 +135,8 @@ class Session:
             "cos": cos,
             "sin": sin,
         }
+        if self.model.config.window:
+            inputs["mask"] = window_mask(inputs["positions"], self.places, self.model.config.window)
         logits = self.model.plan.run(inputs, state=self.state)["logits"]
         self.position += count
         return logits

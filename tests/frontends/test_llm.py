@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import tilework as tw
 from tilework.bench.llm import small
-from tilework.frontends.llm import Config, Sampler, Weights, float64
+from tilework.frontends.llm import Config, Sampler, Weights, float64, positions
 from tilework.primitives.errors import ArgumentError, FileFormatError, Unsupported
 
 RECIPE = small.Recipe(width=64, hidden=96, layers=2, heads=4, kv_heads=2, vocabulary=300, context=200)
@@ -63,6 +63,45 @@ def test_logits_are_those_of_float64(tmp_path, arch, qtype):
     assert_allclose(
         found, right, atol=2e-5 * np.abs(right).max()
     )  # float32 against float64: 24 bits, some hundred sums
+
+
+def long_texts(tensors, metadata):
+    """A part of each head turns, by yarn; a window; one number for each layer; no bias, one matrix for both ends."""
+    metadata |= {
+        "llama.rope.dimension_count": 12,
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+        "llama.rope.scaling.original_context_length": 50,
+        "llama.attention.sliding_window": 40,
+        "llama.attention.head_count_kv": np.array([2, 2], np.int32),
+    }
+
+
+@pytest.mark.parametrize("cache", [None, "int8_channel"])
+def test_a_window_and_yarn_whole_and_in_parts(tmp_path, cache):
+    path = written(tmp_path / "a.gguf", change=long_texts)
+    model = tw.llm.load(path, compute="f32", kv_scheme=cache)
+    assert (model.config.window, model.config.rotated, model.config.yarn.original) == (40, 12, 50)
+    found = model.logits(IDS)
+    assert_array_equal(in_parts(model, IDS, 1, 45, 46), found)
+    if cache is None:
+        right = exact(path, IDS)
+        assert_allclose(found, right, atol=2e-5 * np.abs(right).max())  # as above
+        assert np.abs(exact(path, IDS[40:])[-1] - right[-1]).max() > 1e-3  # layers see further than one window
+
+
+def test_yarn_keeps_what_turns_fast_and_stretches_what_turns_slowly():
+    scale, rotated, base = 0.25, 32, 10000.0
+    plain, yarn = (positions.turns(3, rotated, base, s, yarn=y) for s, y in ((1.0, None), (scale, positions.Yarn(512))))
+    linear = positions.turns(3, rotated, base, scale)
+    magnitude = np.float32(1 + 0.1 * np.log(4))
+    # 512 / 2 pi = 81.5 turns at frequency 1: 32 of them at pair 1.6, one at 7.6
+    for n in range(2):
+        assert_allclose(yarn[n][:, :2], plain[n][:, :2] * magnitude, rtol=1e-6)
+        assert_allclose(yarn[n][:, 8:], linear[n][:, 8:] * magnitude, rtol=1e-6)
+    half = base ** (-2 * 4 / rotated) * (scale + (1 - scale) * (1 - (4 - 1) / (8 - 1)))
+    assert_allclose(yarn[1][2, 4], np.sin(2 * half) * magnitude, rtol=1e-6)
+    assert positions.turns(3, rotated, base, scale, yarn=positions.Yarn(512, strength=0.0))[0].max() == 1
 
 
 def test_integer_products_stay_near(q8):
@@ -154,12 +193,12 @@ def test_sampling_draws_from_what_is_left():
     [
         (lambda t, m: m.update({"general.architecture": "mamba"}), Unsupported, "llama, qwen2, qwen3"),
         (lambda t, m: m.update({"llama.expert_count": 8}), Unsupported, "mixture of experts"),
-        (lambda t, m: m.update({"llama.rope.scaling.type": "yarn"}), Unsupported, "none and linear"),
+        (lambda t, m: m.update({"llama.rope.scaling.type": "longrope"}), Unsupported, "none, linear, yarn"),
         (lambda t, m: m.update({"llama.attention.value_length": 8}), Unsupported, "equal ones"),
         (lambda t, m: m.pop("llama.block_count"), FileFormatError, "llama.block_count"),
         (lambda t, m: m.update({"llama.block_count": 2**31}), FileFormatError, "a whole number from 1"),
         (lambda t, m: m.update({"llama.block_count": 3}), FileFormatError, "no tensor 'blk.2.attn_norm.weight'"),
-        (lambda t, m: m.update({"llama.attention.head_count": [4, 4]}), FileFormatError, "the same for every layer"),
+        (lambda t, m: m.update({"llama.attention.head_count": [4, 2]}), FileFormatError, "the same for every layer"),
         (lambda t, m: m.update({"llama.attention.head_count_kv": 3}), FileFormatError, "a divisor"),
         (lambda t, m: m.update({"llama.rope.dimension_count": 15}), FileFormatError, "an even part"),
         (lambda t, m: m.update({"llama.rope.freq_base": -1.0}), FileFormatError, "a number above 0"),
