@@ -51,6 +51,22 @@ def read(typingctx: Any, array: Any, address: Any, index: Any) -> Any:
 
 
 @intrinsic
+def read_at(typingctx: Any, array: Any, address: Any, offset: Any) -> Any:
+    """The element of the array's type that lies `offset` bytes after an address, in any order: vectors gather it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = builder.gep(builder.inttoptr(args[1], I8.as_pointer()), [args[2]])
+        loaded = builder.load(builder.bitcast(place, context.get_data_type(array.dtype).as_pointer()))
+        loaded.align = 1
+        inside, outside = _scopes(builder.module)
+        loaded.set_metadata("alias.scope", inside)
+        loaded.set_metadata("noalias", outside)
+        return loaded
+
+    return array.dtype(array, types.int64, types.int64), codegen
+
+
+@intrinsic
 def write(typingctx: Any, array: Any, address: Any, index: Any, value: Any) -> Any:
     """Store an element of the array's type `index` elements after an address."""
 

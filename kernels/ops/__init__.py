@@ -25,15 +25,15 @@ _LATER = {  # what most programs do not use is loaded when it is asked for
         "multiply_add neg not_equal pow reciprocal round rsqrt selu shift_left shift_right shrink sigmoid sign "
         "silu sin sinh softplus softsign sqrt sub swish tan tanh thresholded_relu trunc where"
     ),
+    "channels": "group_norm instance_norm local_response_norm",
     "moving": (
         "arange cast concat cumsum depth_to_space expand flatten gather gather_elements gather_nd one_hot pad reshape "
         "resize scatter_elements scatter_nd slice space_to_depth split squeeze tile topk transpose trilu unsqueeze"
     ),
     "products": "einsum matmul",
     "recurrent": "gru lstm rnn",
-    "reductions": (
-        "argmax argmin batch_norm dynamic_quantize instance_norm layer_norm log_softmax reduce rms_norm softmax"
-    ),
+    "reductions": ("argmax argmin batch_norm dynamic_quantize layer_norm log_softmax reduce rms_norm softmax"),
+    "sampling": "grid_sample",
     "schemes": "decode encode fake_quantize scheme_cache",
     "tables": "compact group_by join key_codes quantiles rolling row_count sort_order take",
     "transformers": "attention cache_append rotary",
@@ -100,7 +100,9 @@ __all__ = [
     "global_max_pool",
     "greater",
     "greater_equal",
+    "grid_sample",
     "group_by",
+    "group_norm",
     "gru",
     "hard_sigmoid",
     "hard_swish",
@@ -114,6 +116,7 @@ __all__ = [
     "less",
     "less_equal",
     "linear",
+    "local_response_norm",
     "log",
     "log1p",
     "log2",
@@ -271,6 +274,7 @@ if TYPE_CHECKING:
         trunc,
         where,
     )
+    from .channels import group_norm, instance_norm, local_response_norm
     from .moving import (
         arange,
         cast,
@@ -305,13 +309,13 @@ if TYPE_CHECKING:
         argmin,
         batch_norm,
         dynamic_quantize,
-        instance_norm,
         layer_norm,
         log_softmax,
         reduce,
         rms_norm,
         softmax,
     )
+    from .sampling import grid_sample
     from .schemes import decode, encode, fake_quantize, scheme_cache
     from .tables import compact, group_by, join, key_codes, quantiles, rolling, row_count, sort_order, take
     from .transformers import attention, cache_append, rotary

@@ -216,26 +216,3 @@ def dynamic_quantize(
     kernel = DynamicQuantize(source, codes, rank, bool(symmetric), group or 0)
     y, scale, zero_point = pipe.add(kernel, x=x)
     return y, scale, zero_point
-
-
-def instance_norm(x: Operand, scale: Operand, bias: Operand, epsilon: Operand = 1e-5) -> Value:
-    """Normalize each channel of each image: over all axes from 2 on, then * scale + bias of the channel (axis 1)."""
-    x = _value("instance_norm", x, REAL)
-    if len(x.shape) < 3:
-        raise ShapeMismatch(f"instance_norm: x has shape {sizes.show(x.shape)}; (N, C, ..) of rank 3 at least works")
-    kernel = Normalize(dtype_of(x), len(x.shape), tuple(range(2, len(x.shape))), True, False, False)
-    epsilon = epsilon if isinstance(epsilon, Value) else reals(epsilon, "instance_norm: epsilon").reshape(())
-    y = only(x.pipeline.add(kernel, x=x, epsilon=epsilon))
-    return channel_affine("instance_norm", y, scale, bias)
-
-
-def channel_affine(op: str, x: Value, scale: Operand, bias: Operand, axis: int = 1) -> Value:
-    """x * scale + bias with constants of one for each channel along an axis."""
-    parts = []
-    for name, given in (("scale", scale), ("bias", bias)):
-        data = given.data if isinstance(given, Value) and given.kind == "constant" else given
-        if isinstance(data, Value):
-            raise ArgumentError(f"{op}: {name} is known only at run time; a constant (C,) works")
-        shape = [-1 if d == axis else 1 for d in range(len(x.shape))]
-        parts.append(reals(data, f"{op}: {name}").reshape(shape).astype(dtypes.get(dtype_of(x)).numpy))
-    return tabled("multiply_add", x, *parts)

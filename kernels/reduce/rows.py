@@ -73,14 +73,18 @@ def places(y: Any, axes: Sequence[int], keepdims: bool) -> Any:
     return y[tuple(index)]
 
 
-def scratch_for(ctx: Any, reduced: int, data: Sequence[Any], along: Sequence[Any] = ()) -> Any:
-    """Scratch for rows that are no runs of memory. data: arranged operands; along: operands that lie along a row."""
-    nbytes = 64
+def scratch_for(ctx: Any, reduced: int, data: Sequence[Any], along: Sequence[Any] = (), spare: int = 0) -> Any:
+    """Scratch for rows that are no runs of memory, and `spare` bytes before them.
+
+    data   arranged operands
+    along  operands that lie along a row
+    """
+    nbytes = 64 + (_padded(spare) if spare else 0)
     n = int(np.prod([int(s) for s in data[0].shape[data[0].ndim - reduced :]], dtype=object)) if reduced else 1
-    if not all(_is_run(x, reduced) for x in data):
+    if not all(is_run(x, reduced) for x in data):
         sizes = [_padded(n * x.itemsize) for x in data]
         nbytes += min(16, max(1, WIDTH // max(sum(sizes), 1))) * sum(sizes)
-    nbytes += sum(_padded(n * x.itemsize) for x in along if not _is_run(x, reduced))
+    nbytes += sum(_padded(n * x.itemsize) for x in along if not is_run(x, reduced))
     return ctx.scratch(nbytes)
 
 
@@ -88,7 +92,8 @@ def _padded(nbytes: int) -> int:
     return (nbytes + 127) // 64 * 64
 
 
-def _is_run(x: Any, reduced: int) -> bool:
+def is_run(x: Any, reduced: int) -> bool:
+    """Whether the last `reduced` axes are one run of memory."""
     step = x.itemsize
     for n, stride in reversed(list(zip(x.shape, x.strides, strict=True))[x.ndim - reduced :]):
         if n > 1 and stride != step:

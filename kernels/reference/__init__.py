@@ -25,8 +25,10 @@ HOMES = {
         "trilu",
     ),
     "recurrent": ("recurrence",),
+    "reduce.channels": ("group_normalize", "local_response"),
     "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
     "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
+    "sampling": ("grid_sample",),
     "scheme_steps": (
         "bytes_decode",
         "bytes_encode",

@@ -151,23 +151,17 @@ def channels(value: Value, rank: int) -> Value:
 
 @operator("InstanceNormalization")
 def instance_norm(node: Node) -> Any:
-    x, epsilon = node.value(0), node.attr("epsilon", 1e-5)
-    if node.is_known(1) and node.is_known(2):
-        return ops.instance_norm(x, node.known(1), node.known(2), epsilon)
-    y = ops.layer_norm(x, axis=2, epsilon=epsilon)
-    return ops.add(ops.mul(y, channels(node.value(1), x.ndim)), channels(node.value(2), x.ndim))
+    return ops.instance_norm(node.value(0), node.value(1), node.value(2), node.attr("epsilon", 1e-5))
 
 
 @operator("GroupNormalization")
 def group_norm(node: Node) -> Any:
     x, groups = node.value(0), node.attr("num_groups")
     scale, bias = node.value(1), node.value(2)
-    y = ops.layer_norm(ops.reshape(x, [x.shape[0], groups, -1]), axis=2, epsilon=node.attr("epsilon", 1e-5))
     if scale.shape != (x.shape[1],):  # before operator set 21 there is one for each group
         each = x.shape[1] // groups
         scale, bias = (ops.reshape(ops.expand(ops.unsqueeze(p, [1]), (groups, each)), (-1,)) for p in (scale, bias))
-    y = ops.reshape(y, x.shape)
-    return ops.add(ops.mul(y, channels(scale, x.ndim)), channels(bias, x.ndim))
+    return ops.group_norm(x, groups, scale, bias, node.attr("epsilon", 1e-5))
 
 
 @operator("LpNormalization")
@@ -189,16 +183,5 @@ def mean_variance(node: Node) -> Any:
 
 @operator("LRN")
 def local_response(node: Node) -> Any:
-    """x / (bias + alpha / size * sum over `size` channels around of x**2) ** beta."""
-    x, size = node.value(0), node.attr("size")
-    alpha, beta, bias = (
-        np.float32(node.attr(n, usual)) for n, usual in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    square = ops.pad(ops.mul(x, x), [(before, after) if d == 1 else (0, 0) for d in range(x.ndim)])
-    total = None
-    for n in range(size):
-        part = ops.slice(square, [n], [n - size + 1 if n - size + 1 < 0 else 2**62], [1])
-        total = part if total is None else ops.add(total, part)
-    scaled = ops.add(ops.mul(total, np.float32(alpha / size)), bias)
-    return ops.div(x, ops.pow(scaled, beta))
+    alpha, beta, bias = (node.attr(n, usual) for n, usual in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    return ops.local_response_norm(node.value(0), node.attr("size"), alpha, beta, bias)

@@ -74,6 +74,10 @@ def centred_affine(x, factor, bias, mean, inverse):
     return (x - mean) * inverse * factor + bias
 
 
+def centred_channel(x, mean, inverse, factor, bias):
+    return (x - mean) * inverse * factor + bias
+
+
 def scaled(x, factor, inverse):
     return x * inverse * factor
 

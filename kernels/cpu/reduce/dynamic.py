@@ -15,7 +15,7 @@ from ...reference.reduce.dynamic import code_range
 from ..map import compiled
 from ..scalar import rint32, scalar
 from .rows import RowTile
-from .steps import _pass
+from .steps import pass_text
 
 _ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 
@@ -76,8 +76,8 @@ def build(kernel: DynamicQuantize) -> Native:
             "finish(n, src, y_at, scale_value, zero)",
         ],
         _IMPORT
-        + _pass("extremes", "value_twice", kernel.source, "", "min max")
-        + _pass("finish", f"codes({low}, {high})", kernel.source, kernel.dtype, numbers=2),
+        + pass_text("extremes", "value_twice", kernel.source, "", "min max")
+        + pass_text("finish", f"codes({low}, {high})", kernel.source, kernel.dtype, numbers=2),
         full=(("y", kernel.dtype),),
         places=("scale", "zero_point"),
     ).native()
@@ -85,7 +85,7 @@ def build(kernel: DynamicQuantize) -> Native:
 
 @register("extremes", backend="cpu", requires=compiled)
 def build_extremes(kernel: Extremes) -> Native:
-    prelude = _pass("extremes", "value_twice", kernel.source, "", "min max")
+    prelude = pass_text("extremes", "value_twice", kernel.source, "", "min max")
     return RowTile(
         kernel.rank - 1, 1, kernel.source, ["lo_value, hi_value = extremes(n, src)"], prelude, places=("lo", "hi")
     ).native()

@@ -52,10 +52,13 @@ class RowTile:
     kept, reduced  how many axes of each sort
     source         element type of x
     along          (name, type) of operands with one element for each place of a row
+    others         names of operands that the body reads as arrays, after those along a row
     numbers        names of float32 operands of one element
     full           (name, type) of outputs that are rows themselves
     places         names of outputs with one element for each row
-    body           lines over `src` and n, `NAME_at` of what lies along a row, and numbers; they set what places take
+    body           lines over `src` and n, `NAME_at` of what lies along a row, and numbers; they set what places take.
+                   `spare` is the address of scratch that kernels/reduce/rows.py was asked for
+    spare          bytes of it, as an expression
     prelude        module text that the body needs
     """
 
@@ -68,10 +71,19 @@ class RowTile:
     numbers: Sequence[str] = ()
     full: Sequence[tuple[str, str]] = ()
     places: Sequence[str] = ()
+    others: Sequence[str] = ()
+    spare: str = ""
 
     def native(self) -> Native:
         axes = AXES[: self.kept]
-        operands = ["x", *(n for n, _ in self.along), *self.numbers, *(n for n, _ in self.full), *self.places]
+        operands = [
+            "x",
+            *(n for n, _ in self.along),
+            *self.others,
+            *self.numbers,
+            *(n for n, _ in self.full),
+            *self.places,
+        ]
         lines = _Lines()
         lines.add(f"n = {' * '.join(f'x.shape[{self.kept + d}]' for d in range(self.reduced)) or '1'}")
         lines.add("spare = start_of(scratch)")
@@ -80,6 +92,7 @@ class RowTile:
         for name, dtype in self.along:
             self._gather_along(lines, name, _item(dtype))
         rows = [("x", self.source), *self.full]
+        lines.add(f"rest = spare + ({self.spare or 0} + 63) // 64 * 64")
         for name, dtype in rows:
             lines.add(f"{name}_base = start_of({name})")
             lines.add(f"{name}_size = (n * {_item(dtype)} + 127) // 64 * 64")
@@ -96,7 +109,7 @@ class RowTile:
             lines.add("rows = 1")
         for name, _ in rows:
             lines.add(f"{name}_from = {self._address(name, last)}")
-        lines.add("at = spare")
+        lines.add("at = rest")
         for name, _ in rows:
             lines.add(f"{name}_spare = at")
             lines.add(f"at += width * {name}_size")

@@ -40,11 +40,12 @@ def narrowed(expression: str, dtype: str) -> str:
     return expression if dtype == "f32" else f"np.uint16({dtype}_bits({expression}))"
 
 
-def _imports(*names: str) -> str:
+def imports(*names: str) -> str:
+    """Module text that imports written sequences."""
     return f"from {__package__.rpartition('.')[0]}.vectormath import {', '.join(names)}\n"
 
 
-def _pass(name: str, fn: str, inputs: str, outputs: str = "", folds: str = "", numbers: int = 0) -> str:
+def pass_text(name: str, fn: str, inputs: str, outputs: str = "", folds: str = "", numbers: int = 0) -> str:
     """Module text of a pass; types and folds separated by spaces."""
     return f"{name} = one_pass({fn}, {tuple(inputs.split())}, {tuple(outputs.split())}, {tuple(folds.split())}, {numbers})\n"
 
@@ -53,9 +54,11 @@ def reduce_tile(kernel: Reduce) -> RowTile:
     kept = kernel.rank - len(kernel.axes)
     t = kernel.dtype
     if t in ("f32", "f16", "bf16"):
-        prelude = _imports("bf16_bits", "f16_bits", "log", "sqrt")
+        prelude = imports("bf16_bits", "f16_bits", "log", "sqrt")
         if kernel.op == "log_sum_exp":
-            prelude += _pass("top_of", "value", t, folds="max") + _pass("sum_of", "exponential_capped", t, "", "add", 1)
+            prelude += pass_text("top_of", "value", t, folds="max") + pass_text(
+                "sum_of", "exponential_capped", t, "", "add", 1
+            )
             body = [
                 "top = top_of(n, src)",
                 "shift = top if abs(top) < np.float32(np.inf) else np.float32(0)",
@@ -63,7 +66,7 @@ def reduce_tile(kernel: Reduce) -> RowTile:
             ]
             return RowTile(kept, len(kernel.axes), t, body, prelude, places=("y",))
         fn, fold, result = _REAL[kernel.op]
-        prelude += _pass("folded", fn, t, folds=fold)
+        prelude += pass_text("folded", fn, t, folds=fold)
         return RowTile(
             kept,
             len(kernel.axes),
@@ -96,17 +99,21 @@ def reduce_tile(kernel: Reduce) -> RowTile:
 
 def softmax_tile(kernel: Softmax) -> RowTile:
     t = kernel.dtype
-    prelude = _imports("log") + _pass("top_of", "value", t, folds="max")
+    prelude = imports("log") + pass_text("top_of", "value", t, folds="max")
     body = ["top = top_of(n, src)"]
     if kernel.log:
-        prelude += _pass("sum_of", "exponential", t, folds="add", numbers=1) + _pass("finish", "below", t, t, numbers=2)
+        prelude += pass_text("sum_of", "exponential", t, folds="add", numbers=1) + pass_text(
+            "finish", "below", t, t, numbers=2
+        )
         body.append("finish(n, src, y_at, top, log(sum_of(n, src, top)))")
     elif t == "f32":
-        prelude += _pass("sum_of", "exponential_kept", t, t, "add", 1) + _pass("finish", "times", t, t, numbers=1)
+        prelude += pass_text("sum_of", "exponential_kept", t, t, "add", 1) + pass_text(
+            "finish", "times", t, t, numbers=1
+        )
         body += ["total = sum_of(n, src, y_at, top)", "finish(n, y_at, y_at, np.float32(1) / total)"]
     else:  # an element has no room for the exponential; it is computed again
-        prelude += _pass("sum_of", "exponential", t, folds="add", numbers=1)
-        prelude += _pass("finish", "exponential_times", t, t, numbers=2)
+        prelude += pass_text("sum_of", "exponential", t, folds="add", numbers=1)
+        prelude += pass_text("finish", "exponential_times", t, t, numbers=2)
         body.append("finish(n, src, y_at, top, np.float32(1) / sum_of(n, src, top))")
     return RowTile(kernel.rank - len(kernel.axes), len(kernel.axes), t, body, prelude, full=(("y", t),))
 
@@ -115,11 +122,13 @@ def normalize_tile(kernel: Normalize) -> RowTile:
     t, along = kernel.dtype, kernel.along
     types = " ".join([t] * (1 + len(along)))
     at = "".join(f", {slot}_at" for slot in along)
-    prelude = _imports("sqrt")
+    prelude = imports("sqrt")
     if kernel.centre:
         fn = ("centred", "centred_scaled", "centred_affine")[len(along)]
-        prelude += _pass("sum_of", "value", t, folds="add") + _pass("squares_of", "square_from", t, "", "add", 1)
-        prelude += _pass("finish", fn, types, t, numbers=2)
+        prelude += pass_text("sum_of", "value", t, folds="add") + pass_text(
+            "squares_of", "square_from", t, "", "add", 1
+        )
+        prelude += pass_text("finish", fn, types, t, numbers=2)
         body = [
             "mean_value = sum_of(n, src) / np.float32(n)",
             "inverse_value = np.float32(1) / sqrt(squares_of(n, src, mean_value) / np.float32(n) + epsilon)",
@@ -127,7 +136,7 @@ def normalize_tile(kernel: Normalize) -> RowTile:
         ]
     else:
         fn = ("times", "scaled", "affine")[len(along)]
-        prelude += _pass("squares_of", "square", t, folds="add") + _pass("finish", fn, types, t, numbers=1)
+        prelude += pass_text("squares_of", "square", t, folds="add") + pass_text("finish", fn, types, t, numbers=1)
         body = [
             "inverse_value = np.float32(1) / sqrt(squares_of(n, src) / np.float32(n) + epsilon)",
             f"finish(n, src{at}, y_at, inverse_value)",
