@@ -48,6 +48,7 @@ HOMES = {
     "requantize": ("requantize",),
     "scheme_bytes": ("bytes_decode", "bytes_encode", "bytes_split"),
     "schemes": ("scheme_decode", "scheme_encode", "scheme_fit", "scheme_quantize"),
+    "tables.finding": ("distinct", "non_zero", "row_order"),
     "tables.group": ("group_aggregate", "group_result"),
     "tables.keys": ("key_codes", "key_find", "key_table"),
     "tables.rows": ("compact", "row_count", "sort_order"),

@@ -26,6 +26,7 @@ _LATER = {  # what most programs do not use is loaded when it is asked for
         "silu sin sinh softplus softsign sqrt sub swish tan tanh thresholded_relu trunc where"
     ),
     "channels": "group_norm instance_norm local_response_norm",
+    "finding": "non_zero unique",
     "moving": (
         "arange cast concat cumsum depth_to_space expand flatten gather gather_elements gather_nd one_hot pad reshape "
         "resize scatter_elements scatter_nd slice space_to_depth split squeeze tile topk transpose trilu unsqueeze"
@@ -133,6 +134,7 @@ __all__ = [
     "mul",
     "multiply_add",
     "neg",
+    "non_zero",
     "not_equal",
     "one_hot",
     "pad",
@@ -184,6 +186,7 @@ __all__ = [
     "transpose",
     "trilu",
     "trunc",
+    "unique",
     "unsqueeze",
     "where",
 ]
@@ -275,6 +278,7 @@ if TYPE_CHECKING:
         where,
     )
     from .channels import group_norm, instance_norm, local_response_norm
+    from .finding import non_zero, unique
     from .moving import (
         arange,
         cast,

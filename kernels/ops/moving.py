@@ -37,13 +37,15 @@ def _entered(op: str, x: Operand, *others: Any) -> tuple[Pipeline, Value]:
     return pipe, value
 
 
-def _axis(op: str, axis: int, rank: int) -> int:
+def axis_of(op: str, axis: int, rank: int) -> int:
+    """An axis counted from the front; ShapeMismatch outside."""
     if not -rank <= axis < rank:
         raise ShapeMismatch(f"{op}: axis {axis} is out of range for {rank} dimensions; {-rank} to {rank - 1}")
     return axis % rank
 
 
-def _count(shape: Iterable[Any]) -> Any:
+def count_of(shape: Iterable[Any]) -> Any:
+    """How many elements a shape has."""
     product: Any = 1
     for n in shape:
         product = n * product
@@ -60,10 +62,10 @@ def reshape(x: Operand, shape: Sequence[SizeLike]) -> Value:
     wanted: list[Any] = [n if n == -1 else size(n) for n in shape]
     if wanted.count(-1) > 1:
         raise ArgumentError(f"reshape: shape {tuple(shape)} has -1 more than once")
-    total = _count(x.shape)
+    total = count_of(x.shape)
     open_at = next((d for d, n in enumerate(wanted) if isinstance(n, int) and n == -1), None)
     if open_at is not None:
-        others = _count(n for d, n in enumerate(wanted) if d != open_at)
+        others = count_of(n for d, n in enumerate(wanted) if d != open_at)
         if isinstance(others, int) and others == 0:
             raise ShapeMismatch(f"reshape: shape {tuple(shape)} leaves -1 open, because another size is 0")
         if isinstance(total, int) and isinstance(others, int) and total % others:
@@ -73,14 +75,14 @@ def reshape(x: Operand, shape: Sequence[SizeLike]) -> Value:
         wanted[open_at] = floordiv(total, others)
     if any(isinstance(n, int) and n < 0 for n in wanted):
         raise ArgumentError(f"reshape: shape {tuple(shape)} has a negative size")
-    count = _count(wanted)
+    count = count_of(wanted)
     if isinstance(total, int) and isinstance(count, int) and total != count:
         raise ShapeMismatch(f"reshape: {sizes.show(x.shape)} has {total} elements, {sizes.show(wanted)} has {count}")
     known = [n for d, n in enumerate(wanted) if d != open_at]
     like = measured(known, x)
     target = list(relative(known, [x.shape, *(v.shape for v in like)], "reshape"))
     if open_at is not None:  # in terms of the sizes of x, whatever expressions they are
-        rest = floordiv(_count(size(letter) for letter in letters(x.ndim)), _count(size(n) for n in target))
+        rest = floordiv(count_of(size(letter) for letter in letters(x.ndim)), count_of(size(n) for n in target))
         target.insert(open_at, rest if isinstance(rest, int) else str(rest))
         if isinstance(wanted[open_at], int):
             target[open_at] = wanted[open_at]
@@ -101,7 +103,7 @@ def flatten(x: Operand, axis: int = 1) -> Value:
     if not -value.ndim <= axis <= value.ndim:
         raise ShapeMismatch(f"flatten: axis {axis} is out of range for {value.ndim} dimensions")
     axis = axis + value.ndim if axis < 0 else axis
-    return reshape(value, (_count(value.shape[:axis]), _count(value.shape[axis:])))
+    return reshape(value, (count_of(value.shape[:axis]), count_of(value.shape[axis:])))
 
 
 def squeeze(x: Operand, axes: Sequence[int] | None = None) -> Value:
@@ -110,7 +112,7 @@ def squeeze(x: Operand, axes: Sequence[int] | None = None) -> Value:
     if axes is None:
         gone = {d for d, n in enumerate(value.shape) if n == 1}
     else:
-        gone = {_axis("squeeze", a, value.ndim) for a in axes}
+        gone = {axis_of("squeeze", a, value.ndim) for a in axes}
         for d in gone:
             if isinstance(value.shape[d], int) and value.shape[d] != 1:
                 raise ShapeMismatch(
@@ -123,7 +125,7 @@ def unsqueeze(x: Operand, axes: Sequence[int]) -> Value:
     """x with new axes of size 1, whose places count in the result."""
     _, value = _entered("unsqueeze", x)
     rank = value.ndim + len(axes)
-    places = {_axis("unsqueeze", a, rank) for a in axes}
+    places = {axis_of("unsqueeze", a, rank) for a in axes}
     if len(places) != len(axes):
         raise ArgumentError(f"unsqueeze: axes {tuple(axes)} name one place twice")
     rest = iter(value.shape)
@@ -133,7 +135,7 @@ def unsqueeze(x: Operand, axes: Sequence[int]) -> Value:
 def transpose(x: Operand, perm: Sequence[int] | None = None) -> Value:
     """x with its axes in another order: axis d of the result is axis perm[d] of x; left out: reversed."""
     pipe, x = _entered("transpose", x)
-    order = tuple(reversed(range(x.ndim))) if perm is None else tuple(_axis("transpose", p, x.ndim) for p in perm)
+    order = tuple(reversed(range(x.ndim))) if perm is None else tuple(axis_of("transpose", p, x.ndim) for p in perm)
     if len(order) != x.ndim:
         raise ArgumentError(f"transpose: perm {order} for {x.ndim} dimensions")
     y = only(pipe.add(Transpose(dtype_of(x), order), x=x))
@@ -154,7 +156,7 @@ def slice(
     Negative starts and stops count from the end; what lies outside is clamped; steps may be negative, not 0.
     """
     pipe, x = _entered("slice", x)
-    axes = list(range(len(starts))) if axes is None else [_axis("slice", a, x.ndim) for a in axes]
+    axes = list(range(len(starts))) if axes is None else [axis_of("slice", a, x.ndim) for a in axes]
     steps = [1] * len(starts) if steps is None else list(steps)
     if not len(starts) == len(stops) == len(axes) == len(steps) or len(set(axes)) != len(axes):
         raise ArgumentError(
@@ -172,7 +174,7 @@ def slice(
 def split(x: Operand, parts: Sequence[int] | int, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into parts of given sizes, or into that many of one size (the last may be smaller)."""
     _, value = _entered("split", x)
-    axis = _axis("split", axis, value.ndim)
+    axis = axis_of("split", axis, value.ndim)
     n = value.shape[axis]
     if isinstance(parts, int):
         if not isinstance(n, int):
@@ -204,7 +206,7 @@ def concat(values: Sequence[Operand], axis: int = 0, to: QuantParams | None = No
     if len(kinds) > 1 or len(ranks) > 1:
         raise DTypeMismatch(f"concat: {', '.join(map(repr, found))}; one type and one rank work")
     _entered("concat", found[0])
-    axis = _axis("concat", axis, found[0].ndim)
+    axis = axis_of("concat", axis, found[0].ndim)
     if len(found) == 1:
         return found[0]
     kernel = Concat(kinds.pop(), found[0].ndim, axis, len(found))
@@ -294,7 +296,7 @@ def gather(x: Operand, indices: Operand, axis: int = 0) -> Value:
     indices  s32 or s64, any shape; negative ones count from the end; one outside is an ArgumentError at run time
     """
     pipe, x, indices = _indexed("gather", x, indices)
-    axis = _axis("gather", axis, x.ndim)
+    axis = axis_of("gather", axis, x.ndim)
     kernel = Gather(dtype_of(x), x.ndim, axis, indices.ndim, dtype_of(indices))
     y = only(pipe.add(kernel, x=x, indices=indices))
     if x.quant is not None and x.quant.axis is None:
@@ -307,7 +309,7 @@ def gather_elements(x: Operand, indices: Operand, axis: int = 0) -> Value:
     pipe, x, indices = _indexed("gather_elements", x, indices)
     if x.ndim != indices.ndim:
         raise ShapeMismatch(f"gather_elements: x has {x.ndim} dimensions, indices {indices.ndim}; as many work")
-    kernel = GatherElements(dtype_of(x), x.ndim, _axis("gather_elements", axis, x.ndim), dtype_of(indices))
+    kernel = GatherElements(dtype_of(x), x.ndim, axis_of("gather_elements", axis, x.ndim), dtype_of(indices))
     return only(pipe.add(kernel, x=x, indices=indices))
 
 
@@ -325,7 +327,7 @@ def scatter_elements(x: Operand, indices: Operand, updates: Operand, axis: int =
     """
     pipe, x, indices = _indexed("scatter_elements", x, indices, updates)
     updates = value_of(pipe, updates, "scatter_elements", "updates")
-    axis = _axis("scatter_elements", axis, x.ndim)
+    axis = axis_of("scatter_elements", axis, x.ndim)
     kernel = ScatterElements(dtype_of(x), x.ndim, axis, dtype_of(indices), reduction)
     return only(pipe.add(kernel, x=x, indices=indices, updates=updates))
 
@@ -358,7 +360,7 @@ def _depth(op: str, indices: Value) -> int:
 def cumsum(x: Operand, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
     """Sums of the first 1, 2, .. elements along an axis, one addition after another, in x's type (ONNX CumSum)."""
     pipe, x = _entered("cumsum", x)
-    kernel = CumSum(dtype_of(x), x.ndim, _axis("cumsum", axis, x.ndim), bool(exclusive), bool(reverse))
+    kernel = CumSum(dtype_of(x), x.ndim, axis_of("cumsum", axis, x.ndim), bool(exclusive), bool(reverse))
     return only(pipe.add(kernel, x=x))
 
 
@@ -368,7 +370,7 @@ def topk(x: Operand, k: int, axis: int = -1, largest: bool = True) -> tuple[Valu
     Equal ones come in the order of their places; NaN counts as larger than everything.
     """
     pipe, x = _entered("topk", x)
-    axis = _axis("topk", axis, x.ndim)
+    axis = axis_of("topk", axis, x.ndim)
     n = x.shape[axis]
     if isinstance(n, int) and k > n:
         raise ArgumentError(f"topk: k is {k}, but axis {axis} has {n} elements")
@@ -383,7 +385,7 @@ def one_hot(indices: Operand, depth: int, values: Operand = (0.0, 1.0), axis: in
     if isinstance(values, tuple):
         values = np.asarray(values, np.float32)
     values = value_of(pipe, values, "one_hot", "values")
-    axis = _axis("one_hot", axis, indices.ndim + 1)
+    axis = axis_of("one_hot", axis, indices.ndim + 1)
     kernel = OneHot(dtype_of(values), indices.ndim, axis, int(depth), dtype_of(indices))
     return only(pipe.add(kernel, indices=indices, values=values))
 
@@ -431,7 +433,7 @@ def resize(
     region       for tf_crop_and_resize, in parts of the axis; `outside` is what lies outside x
     """
     pipe, x = _entered("resize", x)
-    axis = _axis("resize", axis, x.ndim)
+    axis = axis_of("resize", axis, x.ndim)
     times = int(scale)  # of a size that only a run knows, what it becomes may be no expression of the operand's sizes
     whole = times == scale and times > 0 and not isinstance(x.shape[axis], int) and size == x.shape[axis] * times
     kernel = Resize(

@@ -7,6 +7,7 @@ HOMES = {
     "attention": ("attention", "attention_s8"),
     "cache_append": ("cache_append",),
     "elementwise.steps": ("elementwise", "elementwise_quantized"),
+    "finding": ("distinct", "non_zero", "row_order"),
     "moving_steps": (
         "cast",
         "copy",
