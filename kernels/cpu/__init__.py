@@ -42,6 +42,7 @@ HOMES = {
     "real_expand": ("expand.gemm", "expand.fused_gemm"),
     "recurrent.steps": ("recurrence",),
     "reduce.channels": ("group_normalize", "local_response"),
+    "reduce.coded": ("reduce_codes",),
     "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
     "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
     "relayout": ("relayout",),

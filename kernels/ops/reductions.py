@@ -11,10 +11,14 @@ from ...primitives import dtypes, sizes
 from ...primitives.dtypes import DTypeLike
 from ...primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 from ...primitives.pipeline import Value
+from ...primitives.quantization import QuantParams
 from .. import argmax as argmax_step
-from ..reduce import REDUCTIONS, DynamicQuantize, Extremes, Normalize, Parameters, Reduce, Softmax
+from ..reduce import REDUCTIONS, DynamicQuantize, Extremes, Normalize, Parameters, Reduce, ReduceCodes, Softmax
+from ..reduce.coded import CODES
+from ..reduce.coded import OPS as CODED
 from ..reduce.rows import REAL
-from .given import Operand, dtype_of, only, pipeline_of, reals, value_of
+from .given import Operand, dtype_of, only, pipeline_of, reals, value_of, zero_points
+from .moving import reshape
 from .quantize import quantize
 from .tabled import tabled
 
@@ -45,7 +49,19 @@ def _value(op: str, x: Operand, known: Sequence[str]) -> Value:
     return x
 
 
-def reduce(op: str, x: Operand, axes: Axes = None, keepdims: bool = False) -> Value:
+def reduce(
+    op: str,
+    x: Operand,
+    axes: Axes = None,
+    keepdims: bool = False,
+    *,
+    x_scale: Operand = None,
+    x_zero_point: Operand = None,
+    scale: Operand = None,
+    zero_point: Operand = None,
+    dtype: DTypeLike = None,
+    to: QuantParams | None = None,
+) -> Value:
     """A reduction over axes.
 
     op        sum mean max min prod l1 l2 sum_square log_sum log_sum_exp
@@ -55,12 +71,64 @@ def reduce(op: str, x: Operand, axes: Axes = None, keepdims: bool = False) -> Va
 
     float32 is summed in a fixed order (sixteen lanes and a tree), so the bits depend on nothing but the data. Integers
     wrap modulo 2**bits; their mean is rounded toward zero.
+
+    With `scale` or `to`, x is codes (u8 s8 u16 s16) with one scale, and so is the result of sum, mean, max or min. The
+    codes are added up exactly, and the sum is scaled once:
+    x_scale, x_zero_point     left out: the quantization that x carries
+    scale, zero_point, dtype  of the result (u8); or to=QuantParams
     """
+    if scale is not None or to is not None:
+        return _of_codes(op, x, axes, keepdims, (x_scale, x_zero_point), (scale, zero_point, dtype), to)
+    if any(p is not None for p in (x_scale, x_zero_point, zero_point, dtype)):
+        raise ArgumentError("reduce: scales and zero points of codes need scale= (of the result) or to=QuantParams")
     if op not in REDUCTIONS:
         raise ArgumentError(f"reduce: there is no {op!r}; there is {', '.join(REDUCTIONS)}")
     x = _value(f"reduce_{op}", x, REDUCTIONS[op])
     kernel = Reduce(op, dtype_of(x), len(x.shape), axes_of(f"reduce_{op}", x, axes), bool(keepdims))
     return only(x.pipeline.add(kernel, x=x))
+
+
+def _of_codes(
+    op: str,
+    x: Operand,
+    axes: Axes,
+    keepdims: bool,
+    source: tuple[Operand, Operand],
+    result: tuple[Operand, Operand, DTypeLike],
+    to: QuantParams | None,
+) -> Value:
+    if op not in CODED:
+        raise ArgumentError(f"reduce: {op!r} of codes; {', '.join(CODED)} work (dequantize for others)")
+    name = f"reduce_{op}"
+    x = _value(name, x, CODES)
+    codes = dtype_of(x)
+    if to is not None:
+        if any(p is not None for p in result):
+            raise ArgumentError(f"{name}: give scale, zero_point and dtype, or to=QuantParams, not both")
+        result = to.scale, to.zero_point, to.dtype
+    x_scale, x_zero = source
+    if x_scale is None:
+        if x.quant is None:
+            raise ArgumentError(f"{name}: x_scale is missing, and {x!r} carries no quantization")
+        x_scale, x_zero = x.quant.scale, x.quant.zero_point if x_zero is None else x_zero
+    out = dtypes.get(result[2] or "u8").name
+    kernel = ReduceCodes(op, codes, out, len(x.shape), axes_of(name, x, axes), bool(keepdims))
+    operands: dict[str, Any] = {}
+    for slot, given in (("x_scale", x_scale), ("scale", result[0])):
+        operands[slot] = given if isinstance(given, Value) else reals(given, f"{name}: {slot}")
+    for slot, given, kind in (("x_zero_point", x_zero, codes), ("zero_point", result[1], out)):
+        given = 0 if given is None else given
+        operands[slot] = given if isinstance(given, Value) else zero_points(given, kind, f"{name}: {slot}")
+    for slot, given in operands.items():
+        if any(n != 1 for n in given.shape):
+            raise ShapeMismatch(f"{name}: {slot} has shape {sizes.show(given.shape)}; one for the whole tensor works")
+        operands[slot] = (
+            given if not given.shape else reshape(given, ()) if isinstance(given, Value) else given.reshape(())
+        )
+    y = only(x.pipeline.add(kernel, x=x, **operands))
+    if not any(isinstance(operands[slot], Value) for slot in ("scale", "zero_point")):
+        y.quant = to or QuantParams(operands["scale"], operands["zero_point"], out)
+    return y
 
 
 def argmax(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64", last: bool = False) -> Value:

@@ -1,5 +1,6 @@
 """Steps that reduce along axes, and those that are made of reductions: softmax, normalization, dynamic quantization."""
 
+from .coded import ReduceCodes as ReduceCodes
 from .dynamic import DynamicQuantize as DynamicQuantize
 from .dynamic import Extremes as Extremes
 from .dynamic import Parameters as Parameters

@@ -27,6 +27,7 @@ HOMES = {
     ),
     "recurrent": ("recurrence",),
     "reduce.channels": ("group_normalize", "local_response"),
+    "reduce.coded": ("reduce_codes",),
     "reduce.dynamic": ("dynamic_quantize", "extremes", "quantization_parameters"),
     "reduce.steps": ("logsoftmax", "normalize", "reduce", "softmax"),
     "sampling": ("grid_sample",),
