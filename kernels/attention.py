@@ -140,4 +140,4 @@ class AttentionCodes(Attention):
         blocks, columns = -(-max(keys, 1) // KEYS), -(-width // LANES) * LANES
         steps = -(-depth // 4) * 4
         packed = blocks * KEYS * (steps + columns + 4)
-        return packed + ROWS * (steps + 5 * KEYS + 8 * columns) + 4 * (3 * KEYS + 4 * ROWS) + 1024
+        return packed + ROWS * (steps + 5 * KEYS + 8 * columns) + 4 * (3 * KEYS + 5 * ROWS) + steps + 1024

@@ -10,6 +10,7 @@ from ...kernels import ops
 from ...kernels.cast import BYTES, NATIVE, SMALL
 from ...kernels.cast import CODES as CODES_OF_CAST
 from ...kernels.reduce import REDUCTIONS
+from ...kernels.reduce.coded import OPS as CODED
 from .draw import Cell, Draw, Family, cells
 
 REAL = ("f32", "f16", "bf16")
@@ -81,6 +82,37 @@ def _reduce(draw: Draw, cell: Cell) -> Any:
     return ops.reduce(op, draw.input(cell.dtype, draw.shape(rank)), axes, draw.maybe())
 
 
+def _reduce_codes(draw: Draw, cell: Cell) -> Any:
+    shape = draw.shape(int(draw.rng.integers(1, 5)))
+    rank = len(shape)
+    axes = tuple(sorted(int(a) for a in draw.rng.choice(rank, int(draw.rng.integers(1, rank + 1)), replace=False)))
+    dtype = draw.pick("u8", "s8", "s16")
+    return ops.reduce(
+        cell.step.removeprefix("reduce codes "),
+        draw.input(cell.dtype, shape),
+        axes,
+        draw.maybe(),
+        x_scale=draw.scale(),
+        x_zero_point=draw.code(cell.dtype),
+        scale=draw.scale(),
+        zero_point=draw.code(dtype),
+        dtype=dtype,
+    )
+
+
+def _by_channel(draw: Draw, cell: Cell) -> Any:
+    """Data (N, C, ..) in groups of channels, or each channel with its neighbours."""
+    groups, each = draw.size(1, 9), draw.size(1, 5)
+    shape = (draw.size(0, 3), groups * each, *draw.shape(int(draw.rng.integers(1, 4)), elements=400))
+    x = draw.input(cell.dtype, shape)
+    if cell.step == "local_response_norm":
+        return ops.local_response_norm(x, draw.size(1, 9), 0.01, float(draw.pick(0.5, 0.75, 1.0)))
+    parameters = [draw.input("f32", (shape[1],), tame=True) for _ in range(2)]
+    if cell.step == "group_norm":
+        return ops.group_norm(x, groups, *parameters)
+    return ops.instance_norm(x, *parameters)
+
+
 def _normalised(draw: Draw, cell: Cell) -> Any:
     rank = int(draw.rng.integers(1, 4))
     x, axis = draw.input(cell.dtype, draw.shape(rank)), int(draw.rng.integers(rank))
@@ -102,5 +134,7 @@ FAMILIES = (
         tuple(Cell(f"cast to {to}", source) for source in _TYPES for to in (*_TYPES, *CODES_OF_CAST) if to != source),
         _cast,
     ),
+    Family(cells([f"reduce codes {op}" for op in CODED], ("u8", "s8", "u16", "s16")), _reduce_codes),
+    Family(cells(("group_norm", "instance_norm", "local_response_norm"), REAL), _by_channel),
     Family(cells(("softmax", "log_softmax", "layer_norm", "rms_norm"), REAL), _normalised),
 )

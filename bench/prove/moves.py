@@ -141,6 +141,32 @@ def _resize(draw: Draw, cell: Cell) -> Any:
     return ops.resize(x, axis, draw.size(1, 40), mode, coordinates=coordinates, **more)
 
 
+def _found(draw: Draw, cell: Cell) -> Any:
+    """Many equal elements; how many results there are is known when it runs."""
+    shape = draw.shape(int(draw.rng.integers(1, 4)), 1, 800)
+    few = draw.values(cell.dtype, (draw.size(1, 9),))
+    x = draw.input(cell.dtype, shape, array=draw.laid(lambda s: few[draw.rng.integers(0, len(few), s)], shape))
+    if cell.step == "non_zero":
+        return ops.non_zero(x)
+    axis = int(draw.rng.integers(len(shape))) if draw.maybe(0.4) else None
+    return ops.unique(x, axis, draw.maybe(0.7))
+
+
+def _grid(draw: Draw, cell: Cell) -> Any:
+    spatial = int(draw.pick(1, 2, 2, 3))
+    most = {1: 40, 2: 12, 3: 5}[spatial]
+    batch = draw.size(0, 2)
+    x = draw.input("f32", (batch, draw.size(1, 9), *(draw.size(1, most) for _ in range(spatial))))
+    grid = (batch, *(draw.size(0, 4) for _ in range(spatial - 1)), draw.size(1, 70), spatial)
+    return ops.grid_sample(
+        x,
+        draw.input("f32", grid, tame=draw.maybe(0.7)),
+        cell.step.removeprefix("grid_sample "),
+        draw.pick("zeros", "border", "reflection"),
+        draw.maybe(),
+    )
+
+
 FAMILIES = (
     Family(
         cells(
@@ -165,5 +191,7 @@ FAMILIES = (
     Family(cells(("scatter_elements", "scatter_nd"), ("f32", "s32", "s64", "u8", "bool")), _gather),
     Family((*cells(("cumsum",), ("f32", "s32", "s64")), *cells(("topk",), NUMBERS)), _order),
     Family(cells(("one_hot",), ("f32", "s64", "u8")), _one_hot),
+    Family(cells(("non_zero", "unique"), ("f32", "u8", "s8", "s64", "bool")), _found),
+    Family(cells([f"grid_sample {mode}" for mode in ("nearest", "linear", "cubic")], ("f32",)), _grid),
     Family((*cells(("resize nearest",), ("f32", "u8")), *cells(("resize linear", "resize cubic"), ("f32",))), _resize),
 )

@@ -206,3 +206,42 @@ def test_an_odd_layout_of_rows_gives_the_same_bits(rng):
 def test_what_does_not_fit_is_named(error, text, call):
     with pytest.raises(error, match=text):
         call(Pipeline())
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((5, 33), (1,)), ((2, 3, 5, 17), (2, 3)), ((2, 3, 5, 19), (1, 2)), ((3, 0), (1,))]
+)
+@pytest.mark.parametrize("op", ["mean", "max"])
+def test_codes_are_reduced_to_codes_of_another_scale(everywhere, rng, op, shape, axes):
+    x = rng.integers(0, 256, shape, dtype=np.uint8)
+    options = {"x_scale": F32(0.02), "x_zero_point": np.uint8(255), "scale": F32(0.03), "zero_point": 7, "dtype": "s8"}
+    found = everywhere(lambda v: ops.reduce(op, v, axes, **options), x)
+    if x.size:
+        real = {"mean": np.mean, "max": np.max}[op]((x - 255.0) * 0.02, axis=axes)
+        assert_allclose(found, np.clip(np.rint(real / 0.03) + 7, -128, 127), atol=1)
+
+
+def test_sums_of_codes_are_exact_beyond_what_int32_holds(everywhere):
+    x = np.full((2, 70_000), 65535, np.uint16)
+    for v, axis in ((x, 1), (np.ascontiguousarray(x.T), 0)):
+        found = everywhere(lambda w, a=axis: ops.reduce("sum", w, a, x_scale=1e-6, scale=1.0, dtype="u16"), v)
+        assert_array_equal(found, np.uint16([4587, 4587]))  # 70000 * 65535 is 4587450000
+
+
+def test_a_mean_of_codes_ties_to_even_and_saturates():
+    x = np.uint8([[1, 2], [3, 4], [255, 255]])
+    found = eager.reduce("mean", x, 1, x_scale=1.0, scale=1.0, zero_point=-100, dtype="s8")
+    assert found.tolist() == [-98, -96, 127]
+
+
+def test_codes_that_cannot_be_reduced_are_refused():
+    pipe = Pipeline("p")
+    x = pipe.input("x", "u8", (2, 3))
+    with pytest.raises(ArgumentError, match="x_scale is missing"):
+        ops.reduce("mean", x, scale=1.0)
+    with pytest.raises(ArgumentError, match=r"prod.*sum, mean, max, min work"):
+        ops.reduce("prod", x, x_scale=1.0, scale=1.0)
+    with pytest.raises(ShapeMismatch, match="one for the whole tensor"):
+        ops.reduce("mean", x, x_scale=F32([1, 2]), scale=1.0)
+    with pytest.raises(ArgumentError, match="scale="):
+        ops.reduce("mean", x, x_scale=1.0)

@@ -10,7 +10,7 @@ from ....kernels import ops
 from ....kernels.linear import CodeFormat, Linear
 from ....primitives import dtypes
 from ....primitives.pipeline import Value
-from ..node import Coded, Node
+from ..node import Coded, Node, axes_of
 from ..reading import package
 from ..scope import TABLE, operator, spread, widened
 from . import elementwise, linear, tables
@@ -102,11 +102,32 @@ def softmax(node: Node) -> Any:
 
 @operator("QLinearGlobalAveragePool", domain=DOMAIN)
 def global_average(node: Node) -> Any:
-    x = coded(node, 0)
-    value = node.scope.value(x)
+    x = node.value(0)
     last = bool(node.attr("channels_last", 0))
-    axes = [d for d in range(value.ndim) if d not in (0, value.ndim - 1 if last else 1)]
-    return codes_of(node, ops.reduce("mean", value, axes, True), 3, x.codes)
+    return mean_of_codes(node, [d for d in range(x.ndim) if d not in (0, x.ndim - 1 if last else 1)], True)
+
+
+@operator("QLinearReduceMean", domain=DOMAIN)
+def reduce_mean(node: Node) -> Any:
+    axes, rank = node.attr("axes", None), len(node.operand(0).shape)
+    return mean_of_codes(node, axes_of(axes, rank, node) if axes else None, bool(node.attr("keepdims", 1)))
+
+
+def mean_of_codes(node: Node, axes: list[int] | None, keepdims: bool) -> Value:
+    """The codes are added up as integers; the mean is scaled once."""
+    x = node.value(0)
+    zero = flat_or_zero(node.operand(4))
+    return ops.reduce(
+        "mean",
+        x,
+        axes,
+        keepdims,
+        x_scale=flat(node.operand(1)),
+        x_zero_point=flat_or_zero(node.operand(2)),
+        scale=flat(node.operand(3)),
+        zero_point=zero,
+        dtype=dtypes.get(x.dtype if isinstance(zero, int) else zero.dtype).name,
+    )
 
 
 @operator("QLinearConcat", domain=DOMAIN)

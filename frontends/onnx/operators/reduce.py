@@ -8,9 +8,11 @@ import numpy as np
 
 from ....kernels import ops
 from ....kernels.cast import Cast
+from ....kernels.reduce.coded import CODES
 from ....primitives.pipeline import Value
-from ..node import Node, axes_of
+from ..node import Coded, Node, axes_of
 from ..scope import operator
+from .moving import moved
 
 REDUCTIONS = {
     "ReduceSum": "sum",
@@ -29,12 +31,18 @@ REDUCTIONS = {
 def _reduction(name: str, kind: str) -> None:
     @operator(name)
     def translate(node: Node) -> Any:
-        x = node.value(0)
-        axes = node.ints("axes", 1)
-        keep = bool(node.attr("keepdims", 1))
-        if not axes and node.attr("noop_with_empty_axes", 0):
-            return x if kind in ("sum", "mean", "max", "min", "prod") else ops.reduce(kind, ops.unsqueeze(x, [0]), [0])
-        return ops.reduce(kind, x, axes_of(axes, x.ndim, node) if axes else None, keep)
+        axes, keep = node.ints("axes", 1), bool(node.attr("keepdims", 1))
+
+        def reduced(x: Value) -> Value:
+            if not axes and node.attr("noop_with_empty_axes", 0):
+                same = kind in ("sum", "mean", "max", "min", "prod")
+                return x if same else ops.reduce(kind, ops.unsqueeze(x, [0]), [0])
+            return ops.reduce(kind, x, axes_of(axes, x.ndim, node) if axes else None, keep)
+
+        codes = node.operand(0)
+        if kind in ("max", "min") and isinstance(codes, Coded) and str(codes.codes.dtype) in CODES:
+            return moved(node, reduced)  # the largest number is that of the largest code
+        return reduced(node.value(0))
 
 
 for _name, _kind in REDUCTIONS.items():

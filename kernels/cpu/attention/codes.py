@@ -5,8 +5,6 @@ kernels/reference/attention.py says what it computes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...attention import KEYS, LANES, ROWS, AttentionCodes
 from ...factory import Whole, register
 from ...forge import Native
@@ -30,26 +28,23 @@ def multiply_codes(rows, steps, width, c, ldc, a, lda, b, ldb):
             n += LANES
 
 
-@scalar
-def four(a, b, c, d):
-    """Four bytes as the int32 whose bytes they are, the first one lowest."""
-    low = np.int32(np.int32(a) | np.int32(np.int32(b) << np.int32(8)))
-    return np.int32(low | np.int32(np.int32(np.int32(c) << np.int32(16)) | np.int32(np.int32(d) << np.int32(24))))
-
-
 _TEXT = """\
 import numpy as np
 from numba import njit
-from tilework.kernels.cpu.attention.codes import four, multiply_codes
+from tilework.kernels.cpu.attention.codes import codes_4, multiply_codes
 from tilework.kernels.cpu.elements import start_of
 from tilework.kernels.cpu.reduce.bodies import *
 from tilework.kernels.cpu.reduce.passes import one_pass
 from tilework.kernels.cpu.simd import get_f32, get_s8, get_s32, get_u8, put_f32, put_s32, put_s8, put_u8
 from tilework.kernels.cpu.vectormath import exp
+from tilework.kernels.cpu.wide_pack import transpose_words
 
-scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("max",), 1)
-masked_scores = one_pass(masked_code_scores, ("s32", "s32", "f32", "f32"), ("f32",), ("max",), 1)
-weights = one_pass(exponential_weighed, ("f32", "f32"), ("f32",), ("add", "max"), 1)
+flip = one_pass(flipped, ("u8",), ("u8",), (), 0)
+interleave = one_pass(interleaved, ("u8",) * 4, ("s32",), (), 0)
+scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("top",), 1)
+masked_scores = one_pass(masked_code_scores, ("s32", "s32", "f32", "f32"), ("f32",), ("top",), 1)
+weights = one_pass(exponential_weighed, ("f32", "f32"), ("f32",), ("add", "farthest"), 1)
+scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
 weight_codes = one_pass(to_weight_codes, ("f32",), ("u8",), (), 1)
 add_sums = one_pass(add_code_sums, ("f32", "s32"), ("f32",), (), 2)
 
@@ -75,7 +70,11 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
     l_at = m_at + 4 * {ROWS}
     r_at = l_at + 4 * {ROWS}
     again_at = r_at + 4 * {ROWS}
-    far_at = again_at + 4 * {ROWS}
+    zero_at = again_at + 4 * {ROWS}
+    far_at = zero_at + 4 * {ROWS}
+    middle_at = far_at + 4 * {KEYS}  # a row of codes that all are 128: its product with the keys is what q's 128 adds
+    for d in range(4 * steps):
+        put_u8(middle_at, d, np.uint8(128))
     for b in range(b0, b1):
         for h in range(h0, h1):
             g = h // {groups}
@@ -85,29 +84,30 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                 count = min({KEYS}, last - j)
                 start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
                 target = packed_k + j * 4 * steps
+                together = k.strides[3] == 1
+                squares = count // {lanes} * {lanes} if together else 0
+                deep = depth // (4 * {lanes}) * (4 * {lanes})
+                for n in range(0, squares, {lanes}):
+                    for d in range(0, deep, 4 * {lanes}):
+                        near = start + n * k.strides[2] + d
+                        transpose_words(target + d * {KEYS} + 4 * n, 4 * {KEYS}, near, k.strides[2])
                 for n in range({KEYS}):
-                    row, total, whole = start + n * k.strides[2], np.int32(0), 0
-                    if n < count and k.strides[3] == 1:
-                        whole = depth // 4 * 4
-                        for d in range(whole):
-                            total += np.int32(get_s8(row, d))
-                        for p in range(depth // 4):
+                    row, whole = start + n * k.strides[2], deep if n < squares else 0
+                    if n < count and together:
+                        for p in range(whole // 4, depth // 4):
                             put_s32(target + 4 * n, p * {KEYS}, get_s32(row, p))
+                        whole = depth // 4 * 4
                     for d in range(whole, 4 * steps):
                         code = get_s8(row + d * k.strides[3], 0) if n < count and d < depth else np.int8(0)
-                        total += np.int32(code)
                         put_s8(target + 4 * n + (d & 3), (d >> 2) * 4 * {KEYS}, code)
-                    put_s32(sums, j + n, np.int32(total * -128))
+                codes_4(steps, sums + 4 * j, 0, middle_at, 0, target, 4 * {KEYS})
                 start = start_of(v) + b * v.strides[0] + g * v.strides[1] + j * v.strides[2]
                 target = packed_v + j * columns
                 for n in range(0, {KEYS}, 4):
                     row, place, whole = start + n * v.strides[2], target + n * columns, 0
                     if n + 4 <= count and v.strides[3] == 1:
                         whole, far = width, v.strides[2]
-                        for d in range(width):
-                            second, third = row + far, row + 2 * far
-                            word = four(get_u8(row, d), get_u8(second, d), get_u8(third, d), get_u8(third + far, d))
-                            put_s32(place, d, word)
+                        interleave(width, row, row + far, row + 2 * far, row + 3 * far, place)
                     for c in range(4):
                         for d in range(whole, columns):
                             code = np.int8(0)
@@ -124,8 +124,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                     row, whole = start + r * q.strides[2], 0
                     if r < rows and q.strides[3] == 1:
                         whole = depth
-                        for d in range(depth):
-                            put_u8(q_at + r * 4 * steps, d, np.uint8(get_u8(row, d) ^ 128))
+                        flip(depth, row, q_at + r * 4 * steps)
                     for d in range(whole, 4 * steps):
                         code = get_u8(row + d * q.strides[3], 0) if r < rows and d < depth else np.uint8(0)
                         put_u8(q_at + r * 4 * steps, d, np.uint8(code ^ 128))
@@ -143,10 +142,10 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                             put_f32(near_at, n, get_f32(k_near + n * k_scale.strides[2], 0))
                             put_f32(far_at, n, get_f32(v_near + n * v_scale.strides[2], 0))
                         k_near, v_near = near_at, far_at
-                    for r in range(padded):
-                        row, near = s_at + 4 * r * {KEYS}, p_at + r * {KEYS}
-                        seen = min(min({KEYS}, end - j), max(0, {limit} - j)) if r < rows else 0
-                        put_f32(r_at, r, np.float32(0))
+                    # Each of these loops is short for one row, and rows do not wait for each other.
+                    most_seen = min({KEYS}, end - j)
+                    for r in range(rows):
+                        row, seen = s_at + 4 * r * {KEYS}, min(most_seen, max(0, {limit} - j))
                         again = np.float32(1)
                         if seen > 0:
                             own = q_scale[b, h, i + r] * factor
@@ -154,14 +153,25 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                             before = get_f32(m_at + 4 * r, 0)
                             top = before if before > top or before != before else top
                             zero = top if top > low or top != top else np.float32(0)
-                            total, most = weights(seen, row, v_near, row, zero)
-                            again = exp(before - zero)
-                            put_f32(l_at + 4 * r, 0, get_f32(l_at + 4 * r, 0) * again + total)
+                            again = exp(before - zero) if j > 0 else np.float32(0)
                             put_f32(m_at + 4 * r, 0, top)
+                            put_f32(zero_at, r, zero)
+                        put_f32(again_at, r, again)
+                    for r in range(rows):
+                        row, seen = s_at + 4 * r * {KEYS}, min(most_seen, max(0, {limit} - j))
+                        put_f32(r_at, r, np.float32(0))
+                        if seen > 0:
+                            total, most = weights(seen, row, v_near, row, get_f32(zero_at, r))
+                            put_f32(l_at, r, get_f32(l_at, r) * get_f32(again_at, r) + total)
+                            put_f32(r_at, r, most)
+                    for r in range(padded):
+                        row, near = s_at + 4 * r * {KEYS}, p_at + r * {KEYS}
+                        seen = min(most_seen, max(0, {limit} - j)) if r < rows else 0
+                        if seen > 0:
+                            most = get_f32(r_at, r)
                             inverse = np.float32(255) / most if most > np.float32(0) else np.float32(0)
                             weight_codes(seen, row, near, inverse)
                             put_f32(r_at, r, most * np.float32(1 / 255))
-                        put_f32(again_at, r, again)
                         for n in range(seen, {KEYS}):
                             put_u8(near, n, np.uint8(0))
                     multiply_codes(
@@ -175,8 +185,12 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                 for r in range(rows):
                     total = get_f32(l_at + 4 * r, 0)
                     inverse = np.float32(1) / total if total != np.float32(0) else np.float32(0)
-                    for d in range(width):
-                        y[b, h, i + r, d] = get_f32(o_at + 4 * r * columns, d) * inverse
+                    near = start_of(y) + b * y.strides[0] + h * y.strides[1] + (i + r) * y.strides[2]
+                    if y.strides[3] == 4:
+                        scale_row(width, o_at + 4 * r * columns, near, inverse)
+                    else:
+                        for d in range(width):
+                            y[b, h, i + r, d] = get_f32(o_at + 4 * r * columns, d) * inverse
 """
 
 

@@ -99,6 +99,30 @@ def codes(low, high):
     return code
 
 
+def codes_by_product(low, high):
+    """The same with the inverse of the scale; and how far each quotient is from the code's own, at most 0.5."""
+
+    def code(x, inverse, zero_point):
+        g = x * inverse
+        least, most = f32(low) - zero_point, f32(high) - zero_point
+        g = select(g < least, least, g)
+        g = select(g > most, most, g)
+        r = rint(g)
+        return to_int(r + zero_point), fabs(r - g)
+
+    return code
+
+
+def flipped(x):
+    """A code of s8, read as u8, with 128 added."""
+    return x ^ 128
+
+
+def interleaved(a, b, c, d):
+    """Four bytes as the int32 whose bytes they are, the first one lowest."""
+    return a | (b << 8) | (c << 16) | (d << 24)
+
+
 def scaled_scores(x, factor):
     s = x * factor
     return s, s
@@ -110,12 +134,12 @@ def scaled_masked_scores(x, mask, factor):
 
 
 def code_scores(total, correction, k_scale, factor):
-    s = to_float(total + correction) * factor * k_scale
+    s = to_float(total - correction) * factor * k_scale
     return s, s
 
 
 def masked_code_scores(total, correction, k_scale, mask, factor):
-    s = to_float(total + correction) * factor * k_scale + mask
+    s = to_float(total - correction) * factor * k_scale + mask
     return s, s
 
 

@@ -16,6 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ...floatops import bits, from_bits, select
 from ...minifloat import bf16_bits, bf16_value, f16_bits, f16_value
 from ...scalarops import maximum, minimum
 from ..simd import I8, I16, I32, I64, VOID
@@ -25,12 +26,26 @@ COUNT = Lanes.lanes
 FEW = 4  # chunks that are compared together
 ELEMENT = {"f32": F32, "f16": I16, "bf16": I16, "u8": I8, "s8": I8, "u16": I16, "s16": I16, "s32": I32}
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "s32": 4}
+
+
+def _farther(a: Any, b: Any) -> Any:
+    """The larger of numbers that are not negative, by their bits: NaN is above infinity."""
+    i, j = bits(a), bits(b)
+    return from_bits(select(i > j, i, j))
+
+
 # fold: (what lanes begin with, what an absent value is, how two are joined)
 FOLDS: dict[str, tuple[float, float, Callable[..., Any]]] = {
     "add": (0.0, -0.0, lambda a, b: a + b),
     "mul": (1.0, 1.0, lambda a, b: a * b),
     "max": (-float("inf"), -float("inf"), maximum.fn),
     "min": (float("inf"), float("inf"), minimum.fn),
+    "farthest": (0.0, 0.0, _farther),  # of magnitudes; one instruction a vector, where max takes four
+    "top": (
+        -float("inf"),
+        -float("inf"),
+        lambda a, b: select(a > b, a, b),
+    ),  # max where what comes of NaN is NaN anyway
 }
 
 
@@ -46,7 +61,7 @@ def one_pass(
     fn       called with one traced value an input, then the numbers; returns the values to store, then those to fold
     inputs   element types; f16 and bf16 arrive as float32, integers as int32
     outputs  element types; float32 is rounded to f16 and bf16, and what integers take is an int32 in their range
-    folds    add, mul, max or min
+    folds    names of FOLDS
     numbers  how many float32 parameters there are
 
     An output may be where an input is. Results: none, one float32, or a tuple of them.
@@ -91,7 +106,7 @@ def one_pass(
 
         whole = builder.and_(n, ir.Constant(I64, -COUNT))
         begin = ir.Constant(I64, 0)
-        if folds and not outputs and set(folds) <= {"max", "min"}:
+        if folds and not outputs and set(folds) <= {"max", "min", "farthest", "top"}:
             begin = builder.and_(n, ir.Constant(I64, -FEW * COUNT))
             step = ir.Constant(I64, FEW * COUNT)
             with cgutils.for_range_slice(builder, ir.Constant(I64, 0), begin, step) as (p, _):
