@@ -75,8 +75,8 @@ def test_places_far_outside_and_ties_have_an_answer(everywhere):
     near = {
         pad: everywhere(lambda v, g, p=pad: ops.grid_sample(v, g, "nearest", p), x, grid) for pad in ("zeros", "border")
     }
-    # -1 is half an element before the first, which ties to it; -0.5 and 0 tie to even places
-    assert near["zeros"].ravel().tolist() == [10, 0, 0, 10, 10, 30, 40, 0]
+    # -1 is half an element before the first, 1 half behind the last: both tie to even places, 0 and 4
+    assert near["zeros"].ravel().tolist() == [10, 0, 0, 10, 10, 30, 0, 0]
     assert near["border"].ravel().tolist() == [10, 40, 10, 10, 10, 30, 40, 40]
 
 

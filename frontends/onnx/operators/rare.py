@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....kernels.moving.sampling import MOST_SPATIAL
 from ....kernels.ops.arrays import apply_array
 from ....primitives import dtypes
 from ..node import Node, Sizes, axes_of
@@ -35,7 +36,13 @@ def number(node: Node, n: int, default: Any = None) -> Any:
 def grid_sample(node: Node) -> Any:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(found := node.attr("mode", "linear"), found)
     padding, align = node.attr("padding_mode", "zeros"), int(node.attr("align_corners", 0))
-    return apply_array("grid_sample", node.value(0), node.value(1), mode=mode, padding=padding, align=align)
+    x, grid = node.value(0), node.value(1)
+    if x.ndim - 2 > MOST_SPATIAL or "f64" in (x.dtype, grid.dtype):
+        return apply_array("grid_sample", x, grid, mode=mode, padding=padding, align=align)
+    found = ops.grid_sample(
+        *(v if v.dtype == "f32" else ops.cast(v, "f32") for v in (x, grid)), mode, padding, bool(align)
+    )
+    return found if x.dtype == "f32" else ops.cast(found, str(x.dtype))
 
 
 @operator("DeformConv")
