@@ -59,7 +59,7 @@ def reduce(
     x_zero_point: Operand = None,
     scale: Operand = None,
     zero_point: Operand = None,
-    dtype: DTypeLike = None,
+    dtype: DTypeLike | None = None,
     to: QuantParams | None = None,
 ) -> Value:
     """A reduction over axes.
@@ -94,7 +94,7 @@ def _of_codes(
     axes: Axes,
     keepdims: bool,
     source: tuple[Operand, Operand],
-    result: tuple[Operand, Operand, DTypeLike],
+    result: tuple[Operand, Operand, DTypeLike | None],
     to: QuantParams | None,
 ) -> Value:
     if op not in CODED:

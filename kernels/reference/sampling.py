@@ -110,9 +110,9 @@ def grid_sample(x: Array, grid: Array, kernel: GridSample) -> Array:
     rows = np.arange(x.shape[0]).reshape((-1, *(1,) * axes))
 
     def element(picked: tuple[int, ...]) -> Array:
-        at = tuple(along[d][0][t] for d, t in enumerate(picked))
+        at = (rows, *(along[d][0][t] for d, t in enumerate(picked)))
         there = np.logical_and.reduce([along[d][1][t] for d, t in enumerate(picked)])
-        found = np.moveaxis(x, 1, -1)[(rows, *at)]
+        found = np.moveaxis(x, 1, -1)[at]
         return np.where(there[..., None], found, _ZERO)
 
     def blended(d: int, picked: tuple[int, ...]) -> Array:

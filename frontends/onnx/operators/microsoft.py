@@ -117,6 +117,7 @@ def mean_of_codes(node: Node, axes: list[int] | None, keepdims: bool) -> Value:
     """The codes are added up as integers; the mean is scaled once."""
     x = node.value(0)
     zero = flat_or_zero(node.operand(4))
+    like = x if isinstance(zero, int) else zero
     return ops.reduce(
         "mean",
         x,
@@ -126,7 +127,7 @@ def mean_of_codes(node: Node, axes: list[int] | None, keepdims: bool) -> Value:
         x_zero_point=flat_or_zero(node.operand(2)),
         scale=flat(node.operand(3)),
         zero_point=zero,
-        dtype=dtypes.get(x.dtype if isinstance(zero, int) else zero.dtype).name,
+        dtype=str(like.dtype) if isinstance(like, Value) else dtypes.get(like.dtype).name,
     )
 
 

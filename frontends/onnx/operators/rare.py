@@ -39,9 +39,8 @@ def grid_sample(node: Node) -> Any:
     x, grid = node.value(0), node.value(1)
     if x.ndim - 2 > MOST_SPATIAL or "f64" in (x.dtype, grid.dtype):
         return apply_array("grid_sample", x, grid, mode=mode, padding=padding, align=align)
-    found = ops.grid_sample(
-        *(v if v.dtype == "f32" else ops.cast(v, "f32") for v in (x, grid)), mode, padding, bool(align)
-    )
+    image, places = (v if v.dtype == "f32" else ops.cast(v, "f32") for v in (x, grid))
+    found = ops.grid_sample(image, places, mode, padding, bool(align))
     return found if x.dtype == "f32" else ops.cast(found, str(x.dtype))
 
 

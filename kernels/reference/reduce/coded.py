@@ -31,7 +31,7 @@ def reduce_codes(
     A mean of nothing is the zero point; a maximum of nothing the lowest code of x, a minimum the highest.
     """
     kind, codes = dtypes.get(x.dtype), dtypes.get(dtype)
-    zero, n = np.int64(x_zero_point), x.shape[-1]
+    zero, n = np.asarray(x_zero_point, np.int64), x.shape[-1]
     x_scale, scale = checked_scale(x_scale), checked_scale(scale)
     if op in ("sum", "mean"):
         total = np.add.reduce(x, axis=-1, dtype=np.int64) - n * zero
@@ -43,7 +43,7 @@ def reduce_codes(
         if op == "mean":
             real = real / np.float32(n)
         found = np.rint(real / scale)
-    return saturate(found, np.int64(zero_point), int(codes.min), int(codes.max), codes.numpy)
+    return saturate(found, np.asarray(zero_point, np.int64), int(codes.min), int(codes.max), codes.numpy)
 
 
 @register("reduce_codes", backend="reference")
