@@ -88,6 +88,13 @@ def test_means_of_negative_integers_go_toward_zero():
     assert eager.reduce("mean", np.int32([[-7, 0], [7, 0]]), 1).tolist() == [-3, 3]
 
 
+@pytest.mark.parametrize(
+    ("x", "right"), [([-(2**63)] * 3, -(2**63) // 3 + 1), ([2**63 - 1, 1], -(2**62)), ([-7, 0], -3)]
+)
+def test_a_sum_of_s64_at_its_ends_is_divided_toward_zero_too(everywhere, x, right):
+    assert everywhere(lambda v: ops.reduce("mean", v, 0, keepdims=True), np.array(x, np.int64)).tolist() == [right]
+
+
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_softmax_over_rows_and_over_channels(everywhere, rng, axis):
     x = (rng.standard_normal((2, 5, 35)) * 5).astype(F32)

@@ -25,7 +25,7 @@ def reduce(op: str, x: ArrayLike) -> NDArray:
     """One reduction of the last axis; the result has the type of x.
 
     op    sum          x[0] + x[1] + ..; integers modulo 2**bits; 0 for no elements
-          mean         sum / n; of integers: the exact sum divided toward zero, 0 for no elements
+          mean         sum / n; of integers: the sum modulo 2**64 divided toward zero, 0 for no elements
           prod         the product; 1 for no elements
           max, min     NaN if there is one; for no elements -inf and inf, or the type's least and greatest number
           l1           sum of |x|;  sum_square: sum of x * x;  l2: sqrt(sum_square)
@@ -71,7 +71,8 @@ def _of_integers(op: str, x: NDArray) -> NDArray:
             return np.add.reduce(terms, axis=-1, dtype=x.dtype)
         total = np.add.reduce(x, axis=-1, dtype=np.uint64 if x.dtype.kind == "u" else np.int64)
         n = max(x.shape[-1], 1)
-        return np.where(total < 0, -(-total // n), total // n).astype(x.dtype)
+        down = total // n
+        return np.where((down < 0) & (down * n != total), down + 1, down).astype(x.dtype)
 
 
 def softmax(x: ArrayLike, log_of_it: bool = False) -> NDArray:
