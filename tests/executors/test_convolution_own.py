@@ -24,6 +24,7 @@ CASES = [  # N, D, H, W, channels of a group, outputs of a group, groups, kernel
     (1, 0, 1, 90, 1, 1, 20, (1, 9), 1, (0, 4), 1, PAST),
     (0, 0, 9, 9, 1, 1, 4, (3, 3), 1, 1, 1, ""),
     (1, 0, 3, 3, 1, 4, 2, (5, 5), 3, 2, 1, "copied between padding"),
+    (1, 0, 11, 11, 1, 1, 20, (5, 5), 1, (2, 2, 0, 4), 1, "copied between padding"),
 ]
 
 

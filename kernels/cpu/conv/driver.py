@@ -244,7 +244,7 @@ def conv_entry(bases, block, ranges):
                             if fewer:
                                 s0, s1 = taps_of(block, h + i)
                                 j = i + 1
-                                while j < count and taps_of(block, h + j) == (s0, s1):
+                                while not block[SIDE] and j < count and taps_of(block, h + j) == (s0, s1):
                                     j += 1
                                 s0, s1 = s0 * each, s1 * each
                             if tiles_of(
