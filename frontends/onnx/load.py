@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from ...kernels import ops
-from ...primitives.errors import ArgumentError, TileworkError, Unsupported
+from ...primitives.errors import ArgumentError, ShapeMismatch, SizeError, TileworkError, Unsupported
+from ...primitives.matching import match
 from ...primitives.pipeline import Pipeline, Value
+from ...primitives.sizes import Size
 from . import operators as operators
 from .node import Coded, NeedsSizes, NeedsValues
 from .reading import Model, read
@@ -28,6 +31,41 @@ class Loaded:
 
     pipeline: Pipeline
     values: Mapping[str, Value]
+
+
+class Open(Pipeline):
+    """A pipeline with sizes that a run decides. Where those of a run do not fit together as the file's names say, as where
+    a size is 1 and broadcast, that run has a pipeline for its sizes."""
+
+    model: Model | None = None
+    shapes: Mapping[str, Iterable[Any]] = MappingProxyType({})
+    fixed: Deferred | None = None
+
+    def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
+        """This pipeline, or the one for the sizes of these inputs."""
+        if self.model is None:
+            return self
+        if self.fixed is None:
+            sizes = _sizes(self, inputs)
+            if sizes is None:
+                return self
+            try:
+                self.check_sizes(sizes)
+                return self
+            except ShapeMismatch as error:
+                self.fixed = Deferred(self.model, self.shapes, (), True, str(error))
+        return self.fixed.for_inputs(inputs)
+
+
+def _sizes(pipe: Pipeline, inputs: Mapping[str, Any]) -> dict[str, int] | None:
+    """What the names of a pipeline's sizes stand for with these inputs; None where they are not those that it takes."""
+    env: dict[str, Any] = {}
+    try:
+        for name, value in pipe.of_kind("input").items():
+            match(value.shape, np.shape(inputs[name]), env, name, [])
+    except (ShapeMismatch, KeyError):
+        return None  # the executor says what is wrong with them
+    return env
 
 
 class Deferred(Pipeline):
@@ -112,9 +150,16 @@ def load(
     except NeedsSizes as needed:
         return Deferred(model, shapes, tuple(given), True, str(needed))
     except TileworkError as error:
+        if isinstance(error, (ShapeMismatch, SizeError)) and _has_open_sizes(model, shapes):
+            return Deferred(model, shapes, tuple(given), True, str(error))
         if not _helped_by_sizes(model, shapes, given):
             raise
         return Deferred(model, shapes, tuple(given), True, str(error))
+
+
+def _has_open_sizes(model: Model, shapes: Mapping[str, Iterable[Any]]) -> bool:
+    said = (declared_shape(v, shapes.get(v.name), f"input {v.name!r}") for v in _inputs(model))
+    return any(not isinstance(n, int) for shape in said for n in shape)
 
 
 def _helped_by_sizes(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any]) -> bool:
@@ -150,7 +195,7 @@ def _translated(
     model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any], everything: bool = False
 ) -> Loaded:
     graph = model.proto.graph
-    pipe = Pipeline(graph.name or "onnx")
+    pipe = Open(graph.name or "onnx")
     scope = Scope(model, pipe)
     scope.given = given
     scope.enter_initializers(graph)
@@ -162,6 +207,8 @@ def _translated(
     scope.translate(graph.node, model.name)
     for v in graph.output:
         pipe.output(v.name, _result(scope, v))
+    if any(isinstance(n, Size) for v in pipe.of_kind("input").values() for n in v.shape):
+        pipe.model, pipe.shapes = model, shapes
     if not everything:
         tidy(pipe)
         prune(pipe)

@@ -89,6 +89,9 @@ def _cut(node: Node, x: Value, starts: list[Any], ends: list[Any], axes: list[in
                     )
                 bound = rest if rest < 0 else FAR
             kept.append(int(bound))
+    for n, axis in enumerate(axes):
+        if x.shape[axis] == 0:  # nothing to take, whichever way
+            plain[0][n], plain[1][n], steps = 0, 0, [*steps[:n], 1, *steps[n + 1 :]]
     return ops.slice(x, plain[0], plain[1], axes, steps)
 
 
@@ -142,6 +145,8 @@ def pad(node: Node) -> Any:
     if mode != "constant":
         return ops.pad(x, pairs, mode)
     value = node.operand(2) if node.has(2) else np.array(node.attr("value", 0.0))
+    if isinstance(value, np.ndarray) and str(x.dtype) == "bf16":
+        value = node.scope.constant(value.astype(x.dtype.numpy))  # type: ignore[union-attr]
     if isinstance(value, np.ndarray):
         value = value.astype(x.dtype.numpy).reshape(())  # type: ignore[union-attr]
     return ops.pad(x, pairs, "constant", value if isinstance(value, np.ndarray) else ops.reshape(value, ()))

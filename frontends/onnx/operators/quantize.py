@@ -112,4 +112,8 @@ def dequantize_linear(node: Node) -> Any:
 
 @operator("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: Node) -> Any:
-    return ops.dynamic_quantize(node.value(0))
+    x = node.value(0)
+    if x.ndim:
+        return ops.dynamic_quantize(x)
+    codes, scale, zero = ops.dynamic_quantize(ops.reshape(x, [1]))
+    return ops.reshape(codes, []), scale, zero

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ....kernels import ops
 from ....kernels.ops.arrays import apply_array
 from ....primitives.pipeline import Value
@@ -69,11 +71,13 @@ def gemm(node: Node) -> Any:
     a, b = node.value(0), node.value(1)
     a = ops.transpose(a, [1, 0]) if node.attr("transA", 0) else a
     b = ops.transpose(b, [1, 0]) if node.attr("transB", 0) else b
-    kind = a.dtype.numpy.type  # type: ignore[union-attr]
-    found = _times(apply_array("matmul", a, b)[0], kind(node.attr("alpha", 1.0)))
+    kind = a.dtype.numpy  # type: ignore[union-attr]
+    found = _times(apply_array("matmul", a, b)[0], np.array(node.attr("alpha", 1.0), kind))
     if not node.has(2):
         return found
-    return apply_array("elementwise_doubles", found, _times(node.value(2), kind(node.attr("beta", 1.0))), kind="add")
+    return apply_array(
+        "elementwise_doubles", found, _times(node.value(2), np.array(node.attr("beta", 1.0), kind)), kind="add"
+    )
 
 
 def _times(x: Value, factor: Any) -> Value:
@@ -118,3 +122,130 @@ def _reduction(name: str, kind: str) -> None:
 
 for _name, _kind in reduce.REDUCTIONS.items():
     _reduction(_name, _kind)
+
+
+# Activations, of the functions above --------------------------------------------------------------------------------------
+
+
+def _of(kind: str, *operands: Any) -> Value:
+    """A function of each element; numbers take the type of the first operand."""
+    dtype = operands[0].dtype.numpy
+    return apply_array("elementwise_doubles", *(_number(x, dtype) for x in operands), kind=kind)[0]
+
+
+def _number(x: Any, dtype: Any) -> Any:
+    return np.array(x, dtype) if isinstance(x, (int, float)) else x
+
+
+def _exponential(node: Node, x: Value, scale: float, inner: float, outer: float) -> Value:
+    """outer * (max(x, 0) + scale * (exp(min(x, 0) / inner) - 1))."""
+    below = _of("sub", _of("exp", _of("div", _of("minimum", x, 0.0), inner)), 1.0)
+    return _of("mul", _of("add", _of("maximum", x, 0.0), _of("mul", below, scale)), outer)
+
+
+@_entered("Elu Celu Selu")
+def elu(node: Node) -> Any:
+    x = node.value(0)
+    alpha = float(node.attr("alpha", 1.67326319217681884765625 if node.op == "Selu" else 1.0))
+    gamma = float(node.attr("gamma", 1.05070102214813232421875)) if node.op == "Selu" else 1.0
+    return _exponential(node, x, alpha, alpha if node.op == "Celu" else 1.0, gamma)
+
+
+@_entered("LeakyRelu PRelu")
+def leaky(node: Node) -> Any:
+    x = node.value(0)
+    slope = node.value(1) if node.op == "PRelu" else float(node.attr("alpha", 0.01))
+    return ops.where(ops.less(x, _number(0, x.dtype.numpy)), _of("mul", x, slope), x)  # type: ignore[union-attr]
+
+
+@_entered("ThresholdedRelu")
+def thresholded(node: Node) -> Any:
+    x = node.value(0)
+    zero, alpha = (np.array(n, x.dtype.numpy) for n in (0, node.attr("alpha", 1.0)))  # type: ignore[union-attr]
+    return ops.where(ops.greater(x, alpha), x, zero)
+
+
+@_entered("Shrink")
+def shrink(node: Node) -> Any:
+    """x + bias below -lambd, x - bias above lambd, 0 between; integers by way of float64."""
+    x, bound, bias = node.value(0), float(node.attr("lambd", 0.5)), float(node.attr("bias", 0.0))
+    kind, x = str(x.dtype), ops.cast(x, "f64")
+    zero = np.zeros(())
+    small = ops.where(ops.less(x, np.array(-bound)), _of("add", x, bias), zero)
+    return ops.cast(ops.where(ops.greater(x, np.array(bound)), _of("sub", x, bias), small), kind)
+
+
+@_entered("HardSigmoid HardSwish")
+def hard(node: Node) -> Any:
+    x, swish = node.value(0), node.op == "HardSwish"
+    alpha, beta = (1 / 6, 0.5) if swish else (float(node.attr(n, d)) for n, d in (("alpha", 0.2), ("beta", 0.5)))
+    found = _of("maximum", _of("minimum", _of("add", _of("mul", x, alpha), beta), 1.0), 0.0)
+    return _of("mul", x, found) if swish else found
+
+
+@_entered("Swish")
+def swish(node: Node) -> Any:
+    x = node.value(0)
+    return _of("mul", x, _of("sigmoid", _of("mul", x, float(node.attr("alpha", 1.0)))))
+
+
+@_entered("Mish")
+def mish(node: Node) -> Any:
+    x = node.value(0)
+    return _of("mul", x, _of("tanh", _of("softplus", x)))
+
+
+@_entered("Gelu")
+def gelu(node: Node) -> Any:
+    x = node.value(0)
+    if node.attr("approximate", "none") == "tanh":
+        cube = _of("mul", x, _of("mul", x, x))
+        bell = _of("tanh", _of("mul", _of("add", x, _of("mul", cube, 0.044715)), float(np.sqrt(2 / np.pi))))
+    else:
+        bell = _of("erf", _of("mul", x, float(np.sqrt(0.5))))
+    return _of("mul", _of("mul", x, 0.5), _of("add", bell, 1.0))
+
+
+@_entered("IsInf")
+def isinf(node: Node) -> Any:
+    x = node.value(0)
+    high, low = (ops.equal(x, np.array(n, x.dtype.numpy)) for n in (np.inf, -np.inf))  # type: ignore[union-attr]
+    if not node.attr("detect_negative", 1):
+        return high if node.attr("detect_positive", 1) else ops.bitwise_and(high, low)
+    return ops.bitwise_or(high, low) if node.attr("detect_positive", 1) else low
+
+
+@_entered("IsNaN")
+def isnan(node: Node) -> Any:
+    x = node.value(0)
+    return ops.bitwise_not(ops.equal(x, x))
+
+
+@_entered("Softmax LogSoftmax")
+def softmax(node: Node) -> Any:
+    x = node.value(0)
+    axis = node.attr("axis", 1 if node.version < 13 else -1) % x.ndim
+    axes = list(range(axis, x.ndim)) if node.version < 13 else [axis]
+    rules: dict[str, Any] = {"axes": axes, "keepdims": 1}
+    centred = _of("sub", x, apply_array("reduce_doubles", x, kind="max", **rules)[0])
+    if node.op == "LogSoftmax":
+        return _of("sub", centred, apply_array("reduce_doubles", centred, kind="log_sum_exp", **rules)[0])
+    powers = _of("exp", centred)
+    return _of("div", powers, apply_array("reduce_doubles", powers, kind="sum", **rules)[0])
+
+
+@_entered("ArgMax ArgMin Hardmax")
+def arg(node: Node) -> Any:
+    """Small floats in float32, which holds them; of float64, the places that equal the largest."""
+    x = node.value(0)
+    if x.dtype.bits < 64:  # type: ignore[union-attr]
+        found = node.on(node.scope, [ops.cast(x, "f32")])
+        return ops.cast(reduce.softmax(found), str(x.dtype)) if node.op == "Hardmax" else reduce.arg(found)
+    axis = axes_of([node.attr("axis", 1 if node.op == "Hardmax" and node.version < 13 else 0)], x.ndim, node)
+    if node.op == "Hardmax":
+        raise node.unsupported("float64; float32 works")
+    kind = "max" if node.op == "ArgMax" else "min"
+    best = apply_array("reduce_doubles", x, kind=kind, axes=axis, keepdims=1)[0]
+    same = ops.cast(ops.equal(x, best), "u8")
+    last = bool(node.attr("select_last_index", 0))
+    return ops.argmax(same, axis[0], bool(node.attr("keepdims", 1)), last=last)
