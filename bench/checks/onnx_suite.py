@@ -1,4 +1,4 @@
-"""`python -m tilework.bench.checks.onnx_suite [PATTERN] [--list] [--most SECONDS]`: onnx's own backend tests, run and counted.
+"""`python -m tilework.bench.checks.onnx_suite [PATTERN] [--list] [--meaning]`: onnx's own backend tests, run and counted.
 
 What needs a download (the real models) is left out. A case that is refused with a named error counts as refused, one
 that gives another answer as wrong. --list names each that did not pass; --most stops after so many seconds.
@@ -20,11 +20,19 @@ from ...primitives.errors import TileworkError
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 
-def cases(pattern: str = "") -> Iterator[tuple[str, str, Any]]:
-    """(kind, name, test) of the suite whose names hold a pattern, on the CPU."""
+def cases(pattern: str = "", meaning: bool = False) -> Iterator[tuple[str, str, Any]]:
+    """(kind, name, test) of the suite whose names hold a pattern: compiled for the CPU, or by the steps' meaning."""
     import onnx.backend.test
 
-    from ...frontends.onnx import backend
+    from ...executors import SingleThreadExecutor
+    from ...frontends.onnx import backend as compiled
+
+    class Meaning(compiled.TileworkBackend):
+        @classmethod
+        def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> Any:
+            return compiled.Prepared(model, SingleThreadExecutor("reference"))
+
+    backend: Any = Meaning if meaning else compiled
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -68,11 +76,12 @@ def main(args: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="onnx_suite", description="onnx's own backend tests, run and counted.")
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--meaning", action="store_true")
     parser.add_argument("--most", type=float, default=float("inf"), metavar="SECONDS")
     given = parser.parse_args(args)
     tally: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     start = time.monotonic()
-    for kind, name, test in cases(given.pattern):
+    for kind, name, test in cases(given.pattern, given.meaning):
         if time.monotonic() - start > given.most:
             print(f"stopped after {given.most:.0f} s")
             break

@@ -26,11 +26,11 @@ from .reading import read
 class Prepared(BackendRep):  # type: ignore[misc]
     """A model that was loaded; `run` takes its inputs in order, or by name."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, executor: SingleThreadExecutor | None = None) -> None:
         self.pipeline = load(model)
         self.inputs = [v.name for v in _inputs(read(model))]
         self.outputs = [v.name for v in model.graph.output]
-        self.executor = SingleThreadExecutor()
+        self.executor = executor or SingleThreadExecutor()
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         given = dict(inputs) if isinstance(inputs, dict) else dict(zip(self.inputs, inputs, strict=False))

@@ -150,7 +150,7 @@ def load(
     except NeedsSizes as needed:
         return Deferred(model, shapes, tuple(given), True, str(needed))
     except TileworkError as error:
-        if isinstance(error, (ShapeMismatch, SizeError)) and _has_open_sizes(model, shapes):
+        if isinstance(error, (ArgumentError, ShapeMismatch, SizeError)) and _has_open_sizes(model, shapes):
             return Deferred(model, shapes, tuple(given), True, str(error))
         if not _helped_by_sizes(model, shapes, given):
             raise

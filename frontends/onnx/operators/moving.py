@@ -145,7 +145,7 @@ def pad(node: Node) -> Any:
     if mode != "constant":
         return ops.pad(x, pairs, mode)
     value = node.operand(2) if node.has(2) else np.array(node.attr("value", 0.0))
-    if isinstance(value, np.ndarray) and str(x.dtype) == "bf16":
+    if isinstance(value, np.ndarray) and str(x.dtype) in ("bf16", "bool"):
         value = node.scope.constant(value.astype(x.dtype.numpy))  # type: ignore[union-attr]
     if isinstance(value, np.ndarray):
         value = value.astype(x.dtype.numpy).reshape(())  # type: ignore[union-attr]
