@@ -52,18 +52,25 @@ def _element(b: Any, data: Any, start: Any, turn: Any, kind: Any) -> Any:
 
 
 def _over(
-    e: Emitter, data: Any, n: Any, start: float, taken: Callable[[Any], Any], combine: Callable[[Any, Any], Any]
-) -> Any:
-    """`combine(taken(element), so far)` over n numbers in any order."""
-    found: Any = ir.Constant(vector(F32, WIDE), [start] * WIDE)
+    e: Emitter,
+    data: Any,
+    n: Any,
+    starts: list[float],
+    taken: Callable[[Any], Any],
+    combines: list[Callable[[Any, Any], Any]],
+) -> list[Any]:
+    """`combine(taken(element), so far)` over n numbers in any order, several of them at once."""
+    found: list[Any] = [ir.Constant(vector(F32, WIDE), [start] * WIDE) for start in starts]
     for width, turns, at in _turns(e.b, n):
         kind = vector(F32, width) if width > 1 else F32
         if width < WIDE:
-            found = _halved(e, found, combine)
-        best = cgutils.alloca_once_value(e.b, found)
+            found = [_halved(e, x, combine) for x, combine in zip(found, combines, strict=True)]
+        bests = [cgutils.alloca_once_value(e.b, x) for x in found]
         with cgutils.for_range(e.b, turns, intp=I64) as loop:
-            e.b.store(combine(taken(_element(e.b, data, at, loop.index, kind)), e.b.load(best)), best)
-        found = e.b.load(best)
+            element = taken(_element(e.b, data, at, loop.index, kind))
+            for best, combine in zip(bests, combines, strict=True):
+                e.b.store(combine(element, e.b.load(best)), best)
+        found = [e.b.load(best) for best in bests]
     return found
 
 
@@ -74,6 +81,11 @@ def _vector_of(context: Any, builder: Any, kind: Any, value: Any) -> tuple[Any, 
 
 def _takes(x: Any) -> bool:
     return isinstance(x, types.Array) and x.ndim == 1 and x.layout == "C" and x.dtype == types.float32
+
+
+def _beyond(b: Any, sign: str) -> Callable[[Any, Any], Any]:
+    """The element if it is beyond the best so far, else that one: NaN is passed over."""
+    return lambda element, best: b.select(b.fcmp_ordered(sign, element, best), element, best)
 
 
 def _extreme(name: str, sign: str, start: float, magnitude: bool) -> Any:
@@ -91,15 +103,28 @@ def _extreme(name: str, sign: str, start: float, magnitude: bool) -> Any:
                 suffix = f"v{element.type.count}f32" if isinstance(element.type, ir.VectorType) else "f32"
                 return e.call(f"llvm.fabs.{suffix}", element.type, element)
 
-            def combine(element: Any, best: Any) -> Any:
-                return builder.select(builder.fcmp_ordered(sign, element, best), element, best)
-
-            return _over(e, *_vector_of(context, builder, x, args[0]), start, taken, combine)
+            return _over(e, *_vector_of(context, builder, x, args[0]), [start], taken, [_beyond(builder, sign)])[0]
 
         return types.float32(x), codegen
 
     made.__name__ = name
     return made
+
+
+@intrinsic
+def extent(typingctx: Any, x: Any) -> Any:
+    """The smallest and the largest number, in one pass."""
+    if not _takes(x):
+        return None
+    result = types.UniTuple(types.float32, 2)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        ends = [_beyond(builder, sign) for sign in "<>"]
+        vector_ = _vector_of(context, builder, x, args[0])
+        found = _over(Emitter(builder), *vector_, [INFINITY, -INFINITY], lambda element: element, ends)
+        return context.make_tuple(builder, result, found)
+
+    return result(x), codegen
 
 
 largest = _extreme("largest", ">", -INFINITY, magnitude=False)
@@ -176,4 +201,4 @@ def _first_zero(module: Any) -> Any:
     return made
 
 
-__all__ = ["any_nan", "first_zero", "largest", "largest_magnitude", "smallest", "smallest_magnitude"]
+__all__ = ["any_nan", "extent", "first_zero", "largest", "largest_magnitude", "smallest", "smallest_magnitude"]

@@ -28,7 +28,8 @@ def lanes(text: str) -> str:
     if not changed:
         return text
     names = (
-        f"from {__package__}.extremes import any_nan, first_zero, largest, largest_magnitude, smallest, smallest_magnitude\n"
+        f"from {__package__}.extremes import any_nan, extent, first_zero, largest, largest_magnitude\n"
+        f"from {__package__}.extremes import smallest, smallest_magnitude\n"
         f"from {__package__}.local_arrays import hidden\n"
         f"from {__package__}.vectormath import key_value, largest_key, py_max, py_min, smallest_key\n"
     )
@@ -102,6 +103,9 @@ class _Loops:
             return []
         made: list[ast.stmt] = []
         names: list[str] = []
+        both = {f[1] for line in rest if (f := _extremum(line)) and ast.unparse(f[2]) == v} == set(EXTREMES)
+        if both:
+            made += _lines(f"{v}_ends = extent({x})\n")
         for line in rest:
             nan, found = _nan_found(line, v), _extremum(line)
             element = ast.unparse(found[2]) if found else ""
@@ -114,8 +118,9 @@ class _Loops:
             elif found and element == v:
                 name, beyond = found[0], ">" if found[1] == "py_max" else "<"
                 names.append(name)
+                best = f"{v}_ends[{int(found[1] == 'py_max')}]" if both else f"{EXTREMES[found[1]]}({x})"
                 made += _lines(
-                    f"{name}_best = {EXTREMES[found[1]]}({x})\n"
+                    f"{name}_best = {best}\n"
                     f"if {name}_best {beyond} {name}:\n"
                     f"    {name} = {name}_best\n"
                     f"    if {name} == f32(0.0):\n"
