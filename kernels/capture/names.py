@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import activations, minifloat, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
+from .. import activations, minifloat, polar, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
 from ..sequence import SEQUENCES, Sequence
 
 # object -> helper called with its arguments converted to the helper's kinds
@@ -58,6 +58,10 @@ DIRECT: dict[Any, str] = {
     math.tan: "tan",
     np.arctan: "arctan",
     math.atan: "arctan",
+    np.arctan2: "arctan2",
+    math.atan2: "arctan2",
+    np.hypot: "hypot",
+    math.hypot: "hypot",
     np.arcsin: "arcsin",
     math.asin: "arcsin",
     np.arccos: "arccos",

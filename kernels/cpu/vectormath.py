@@ -22,7 +22,7 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from .. import activations, minifloat, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
+from .. import activations, minifloat, polar, powers, scalarops, trigonometry, vectormath  # noqa: F401  (they register)
 from ..floatops import Traced, scale_in_halves
 from ..sequence import SEQUENCES, Sequence
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import activations, minifloat, powers, scalarops, trigonometry, vectormath  # noqa: F401  (their sequences)
+from .. import activations, minifloat, polar, powers, scalarops, trigonometry, vectormath  # noqa: F401  (their sequences)
 from ..sequence import SEQUENCES
 from .ptx import add, div, mul, sub
 

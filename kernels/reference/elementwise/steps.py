@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ....primitives import dtypes
 from ....primitives.errors import QuantizationError
-from ... import activations, powers, trigonometry, vectormath  # noqa: F401  (they register their sequences)
+from ... import activations, polar, powers, trigonometry, vectormath  # noqa: F401  (they register their sequences)
 from ...elementwise import Elementwise, QuantizedElementwise
 from ...factory import Whole, register
 from ...sequence import SEQUENCES

@@ -7,6 +7,7 @@ from numba import njit
 from tilework.kernels.cpu import isa
 from tilework.kernels.cpu.extremes import (
     any_nan,
+    extent,
     first_zero,
     largest,
     largest_magnitude,
@@ -20,7 +21,7 @@ SIZES = (0, 1, 15, 16, 17, 63, 64, 65, 100, 256, 257)
 
 @njit
 def found(x):
-    return largest(x), smallest(x), largest_magnitude(x), smallest_magnitude(x), any_nan(x), first_zero(x)
+    return largest(x), smallest(x), largest_magnitude(x), smallest_magnitude(x), any_nan(x), first_zero(x), extent(x)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -33,7 +34,8 @@ def test_extremes_pass_nan_over_and_see_every_element(n):
         )
         x = x[1 : n + 1]  # not aligned
         numbers = x[~np.isnan(x)]
-        hi, lo, far, near, nan, zero = found(x)
+        hi, lo, far, near, nan, zero, ends = found(x)
+        assert ends == (lo, hi)
         assert hi == max(numbers, default=-np.inf)
         assert lo == min(numbers, default=np.inf)
         assert far == max(np.abs(numbers), default=-np.inf)
