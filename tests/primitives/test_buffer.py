@@ -565,3 +565,16 @@ def test_the_repr_tells_the_contract():
     buf = Buffer.empty((1, 3), "u8", axes="MK")
     assert repr(buf) == "Buffer(u8 (1, 3) MK, align 64, cpu)"
     assert repr(Buffer.from_array(buf, readonly=True)).endswith("cpu, read-only)")
+
+
+def test_an_empty_buffer_of_a_layout_may_name_its_axes():
+    laid = LayoutSpec((2, 3), axes="AB")
+    assert Buffer.empty(laid, "u8").layout.axes == "AB"
+    assert Buffer.empty(laid, "u8", axes="NC").layout.axes == "NC"
+    assert Buffer.empty((2, 3), "u8", axes="NC").layout.axes == "NC"
+
+
+def test_an_array_that_steps_otherwise_than_a_layout_with_gaps_is_refused():
+    gaps = LayoutSpec((4, 3), [8, 1])
+    with pytest.raises(LayoutError, match=r"steps \(8, 1\) bytes; the array steps \(3, 1\)"):
+        Buffer.from_array(np.zeros((4, 3), np.uint8), layout=gaps)

@@ -508,3 +508,18 @@ def test_a_pipeline_that_is_not_finished_prints_too():
 def test_quantization_is_checked_against_the_shape():
     with pytest.raises((QuantizationError, ShapeMismatch)):
         Pipeline().input("x", "u8", (4, 3), quant=QuantParams(np.ones(5, np.float32), axis=0))
+
+
+def test_the_first_value_of_a_state_cannot_be_written():
+    pipe = Pipeline("kept")
+    given = np.ones(3, np.float32)
+    kept = pipe.state("s", "f32", (3,), given)
+    assert not kept.data.flags.writeable
+    given[0] = 7
+    assert kept.data.tolist() == [1, 1, 1]
+
+
+def test_a_size_may_be_zero_and_not_less():
+    assert Pipeline("none").input("x", "u8", (0, 4)).shape == (0, 4)
+    with pytest.raises(ShapeMismatch, match="sizes are 0 or more"):
+        Pipeline("less").input("x", "u8", (-1, 4))

@@ -368,3 +368,14 @@ def test_parameters_never_change():
         params.axis = 1
     assert QuantParams([1.0, 1.0], 3, axis=0) == QuantParams([1.0, 1.0], [3, 3], axis=0)
     assert QuantParams(1.0) != QuantParams(np.float16(1.0))
+
+
+def test_a_block_is_shown_where_there_is_one():
+    assert "block" not in repr(QuantParams(np.ones(3, np.float32), 0, "s8", axis=1))
+    assert "axis=1, block=4" in repr(QuantParams(np.ones((3, 2), np.float32), 0, "s8", axis=1, block=4))
+
+
+@pytest.mark.parametrize(("dtype", "text"), [("f8e4m3fn", "which has none but 0"), ("s8", "which holds -128 to 127")])
+def test_a_zero_point_outside_its_type_says_what_fits(dtype, text):
+    with pytest.raises(QuantizationError, match=text):
+        QuantParams(1.0, 1 if dtype[0] == "f" else 128, dtype)

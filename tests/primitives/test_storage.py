@@ -438,3 +438,21 @@ def test_source_that_does_not_define_its_function_is_refused():
         assert changed != text
         with pytest.raises(FileFormatError, match="does not define it"):
             loaded(packed(changed, arrays), functions="run")
+
+
+def test_an_array_of_another_npy_version_is_refused(tmp_path):
+    pipe = Pipeline("p")
+    y = ops.add(pipe.input("x", "f32", ("M", 3)), pipe.constant("c", np.float32([1, 2, 3])))
+    pipe.output("y", y)
+    pipe.save(tmp_path / "p.tw")
+    with zipfile.ZipFile(tmp_path / "p.tw") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "q.tw", "w") as archive:
+        for name, content in members.items():
+            if name.endswith(".npy"):
+                data = io.BytesIO()
+                np.lib.format.write_array(data, np.load(io.BytesIO(content)), version=(2, 0))
+                content = data.getvalue()
+            archive.writestr(name, content)
+    with pytest.raises(FileFormatError, match=r"version \(2, 0\); 1.0 is written"):
+        Pipeline.load(tmp_path / "q.tw")
