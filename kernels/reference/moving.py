@@ -152,5 +152,6 @@ def resize(x: Array, axis: int, size: int, kernel: Any) -> Array:
                 total += weight((z - at) / stretch, cubic, kernel.cubic_a)
         for z in taps:
             w = x.dtype.type(weight((z - at) / stretch, cubic, kernel.cubic_a) / total)
-            y[i] += w * moved[min(max(z, 0), n - 1)]
+            with np.errstate(all="ignore"):
+                y[i] += w * moved[min(max(z, 0), n - 1)]
     return np.moveaxis(y, 0, axis)
