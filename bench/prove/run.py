@@ -45,7 +45,7 @@ def small_tiles(pipe: Pipeline) -> dict[str, dict[str, int]]:
 def executors() -> dict[str, Callable[[Pipeline], Any]]:
     """What is compared with the reference: {name: pipeline -> executor}."""
     return {
-        "single thread": lambda pipe: SingleThreadExecutor(),
+        "single thread": lambda pipe: SingleThreadExecutor(debug=True),  # guard bytes around every buffer
         "tiled on 1": lambda pipe: TilingExecutor(1),
         "tiled on 3, not fused": lambda pipe: TilingExecutor(3, fuse=False, chain=False),
         "tiled on 2, least tiles": lambda pipe: TilingExecutor(2, fuse=False, chain=False, tile=small_tiles(pipe)),
