@@ -206,7 +206,9 @@ def write(folder, name, data, feeds):
 
     paths = folder / f"{name}.onnx", folder / f"{name}.qdq_u8s8.onnx"
     paths[0].write_bytes(data)
+    products = ["Conv", "Gemm", "MatMul"]
     rules = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+    rules["op_types_to_quantize"] = products
     quantize_static(str(paths[0]), str(paths[1]), Reader(), quant_format=QuantFormat.QDQ, **rules)
     for path in paths:
         np.savez(path.with_name(path.name.replace(".onnx", ".io.npz")), **{f"in0:{k}": v for k, v in feeds[-1].items()})
