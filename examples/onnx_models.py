@@ -18,10 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tilework.bench.peers import models
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
 
 RATE = 16000  # samples of audio a second
 
@@ -266,6 +270,9 @@ def main(arguments=None):
     parser.add_argument("--rounds", type=int, default=9, help="paired blocks of each measurement")
     parser.add_argument("--picture", help="draw the speeds into this file")
     given = parser.parse_args(arguments)
+    if onnxruntime is None:
+        print("ONNX Runtime, which quantizes and is compared with, is not installed: pip install onnxruntime")
+        return
     onnxruntime.set_default_logger_severity(3)
     folder = Path(given.folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ Nothing is imported here. HOMES says which module registers which kernels; a tes
 """
 
 HOMES = {
-    "attention": ("attention", "attention_s8"),
+    "attention": ("attention", "attention_coded", "attention_s8"),
     "cache_append": ("cache_append",),
     "elementwise.steps": ("elementwise", "elementwise_quantized"),
     "finding": ("distinct", "non_zero", "row_order"),

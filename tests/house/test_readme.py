@@ -13,6 +13,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL = {  # how an example is run here; the README says how people do
     "etl.py": ["--rows", "20000", "--check", "--rounds", "1"],
+    "onnx_models.py": ["--only", "image_cnn", "--rounds", "1"],
     "render.py": ["--size", "96x72", "--check"],
     "vector_search.py": ["--vectors", "2000", "--queries", "20", "--rounds", "1", "--check"],
 }
