@@ -69,6 +69,13 @@ def test_a_grid_reads_what_torch_reads(peer, everywhere, rng, mode, padding, ali
     assert_allclose(found, right.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_an_image_that_runs_backwards_in_memory_is_read_as_its_copy(rng, mode):
+    x = rng.standard_normal((2, 3, 5, 7)).astype(F32)[:, ::-1, ::-1, ::-1]  # offsets within it are below 0
+    grid = (rng.standard_normal((2, 2, 9, 2)) * 1.5).astype(F32)
+    assert_array_equal(eager.grid_sample(x, grid, mode), eager.grid_sample(x.copy(), grid, mode))
+
+
 def test_places_far_outside_and_ties_have_an_answer(everywhere):
     x = F32([[[10, 20, 30, 40]]])
     grid = F32([[[np.nan], [np.inf], [-3e38], [-1], [-0.5], [0], [1], [1.01]]])

@@ -19,6 +19,7 @@ A = np.float32(-0.75)
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 _A2, _A3, _A4, _A5, _A8 = (np.float32(v) for v in (A + 2, A + 3, 4 * A, 5 * A, 8 * A))
 _FAR = np.float32(2.0**22)
+ABSENT = -(1 << 62)  # no element's offset: those are below 0 where an axis runs backwards
 
 
 @scalar
@@ -133,7 +134,7 @@ def build(kernel: GridSample) -> Native:
 
 
 def _placing(kernel: GridSample, at: str) -> list[str]:
-    """Byte offsets of the elements around place p, -1 for one that is 0, and their weights along each axis."""
+    """Byte offsets of the elements around place p, ABSENT for one that is 0, and their weights along each axis."""
     cubic, taps, zeros = kernel.mode == "cubic", kernel.taps, kernel.padding == "zeros"
     lines = []
     for d in range(kernel.spatial):
@@ -159,7 +160,7 @@ def _placing(kernel: GridSample, at: str) -> list[str]:
     for c, picked in enumerate(meaning.combinations(kernel)):
         offset = " + ".join(f"at{d}_{t}" for d, t in enumerate(picked))
         there = " and ".join(f"in{d}_{t}" for d, t in enumerate(picked))
-        lines.append(f"places[{CHUNK * c} + p] = {f'({offset}) if {there} else -1' if zeros else offset}")
+        lines.append(f"places[{CHUNK * c} + p] = {f'({offset}) if {there} else {ABSENT}' if zeros else offset}")
     return lines
 
 
@@ -169,8 +170,8 @@ def _gathering(kernel: GridSample) -> list[str]:
         if kernel.padding == "zeros":
             lines += [
                 f"at = places[{CHUNK * c} + p]",
-                f"v{c} = read_at(x, plane, max(at, 0))",
-                f"v{c} = v{c} if at >= 0 else np.float32(0)",
+                f"v{c} = read_at(x, plane, at if at != {ABSENT} else 0)",
+                f"v{c} = v{c} if at != {ABSENT} else np.float32(0)",
             ]
         else:
             lines.append(f"v{c} = read_at(x, plane, places[{CHUNK * c} + p])")
