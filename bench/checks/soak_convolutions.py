@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -26,22 +25,12 @@ from typing import Any
 import numpy as np
 
 from ...executors.schemes import replay
-
-ROOT = Path(__file__).resolve().parents[2]
-GENERATOR = ROOT / "tests" / "executors" / "random_convolutions.py"
+from .sources import ROOT, module_at
 
 
 def generator() -> Any:
     """The module that makes the cases; it is not installed with the package."""
-    if not GENERATOR.exists():
-        raise SystemExit(f"{GENERATOR} is missing: run this from a checkout of the sources")
-    spec = importlib.util.spec_from_file_location("random_convolutions", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # user functions are looked up by their module's name
-    spec.loader.exec_module(module)
-    return module
+    return module_at("tests", "executors", "random_convolutions.py")
 
 
 def digest(result: Any) -> str:

@@ -11,33 +11,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # before Numba is imported: three workers, whatever the machine has
 
 from ...kernels import forge
+from .sources import module_at
 
-GENERATOR = Path(__file__).resolve().parents[2] / "tests" / "executors" / "random_pipelines.py"
 FRESH, WIDE = 100, 400  # one pipeline of so many
 
 
 def generator() -> Any:
     """The module that makes the pipelines; it is not installed with the package."""
-    if not GENERATOR.exists():
-        raise SystemExit(f"{GENERATOR} is missing: run this from a checkout of the sources")
-    spec = importlib.util.spec_from_file_location("random_pipelines", GENERATOR)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # user functions are looked up by their module's name
-    spec.loader.exec_module(module)
-    return module
+    return module_at("tests", "executors", "random_pipelines.py")
 
 
 def main(given: list[str] | None = None) -> int:

@@ -208,15 +208,9 @@ def peers_executor(
     blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 25,
 ) -> None:
     """Whole pipelines: small networks, dispatch, growth with steps and batch, and an MLP block fused and tiled."""
-    from ...primitives.errors import ArgumentError
     from . import executor
 
-    counts = [text.split(",") for text in (tokens, threads)]
-    if not all(n.isdigit() and int(n) for numbers in counts for n in numbers):
-        raise ArgumentError(
-            f"--tokens {tokens!r} --threads {threads!r}: positive integers with commas are needed, like 1,2"
-        )
-    executor.measure(parts or [], blocks, *(tuple(map(int, numbers)) for numbers in counts))
+    executor.measure(parts or [], blocks, counts(tokens, "tokens"), counts(threads))
 
 
 @peers_app.command("llm")
@@ -288,12 +282,8 @@ def peers_stack(
     as_json: Json = False,
 ) -> None:
     """Two networks of convolutions against ONNX Runtime, end to end, with fusion and stage tiling shown apart."""
-    from ...primitives.errors import ArgumentError
     from . import conv_stack
 
-    counts = threads.split(",")
-    if not all(n.isdigit() for n in counts):
-        raise ArgumentError(f"--threads {threads!r}: positive integers with commas between are needed, like 1,2")
-    result = conv_stack.measure(tuple(map(int, counts)), tuple(layout.split(",")), blocks)
+    result = conv_stack.measure(counts(threads), tuple(layout.split(",")), blocks)
     print_json(result) if as_json else conv_stack.show(result)
     raise typer.Exit(1 if any(row["wrong"] for row in result["rows"]) else 0)
