@@ -269,11 +269,11 @@ def _load(key: str, source: str) -> Entry | None:
             _target_context().refresh()  # everything that compiling would have loaded
         if code.missing():
             raise ValueError(f"it needs {', '.join(code.missing() or [])}, which this process does not have")
-        address, keep = code.link()
+        address = code.link()
     except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:  # the entry is compiled anew
         cache.discard(key, f"{type(error).__name__}: {error}")
         return None
-    return Entry(address, source, key, False, keep)
+    return Entry(address, source, key, False)
 
 
 @lru_cache(maxsize=1)

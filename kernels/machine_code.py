@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -44,8 +43,11 @@ class MachineCode:
         """Which of the needed symbols this process does not have yet; None where the needs are not known."""
         return None if self.needs is None else [name for name in self.needs if not llvm.address_of_symbol(name)]
 
-    def link(self) -> tuple[int, Any]:
-        """The function's address, and what has to live as long as it is called. Nothing may be missing."""
+    def link(self) -> int:
+        """The function's address, which stays valid as long as the process lives. Nothing may be missing.
+
+        Linked code is never taken out again: plans and tables hold bare addresses, and helping threads sleep in it.
+        """
         # An engine takes its target machine along when it goes, so each has one of its own.
         machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
@@ -54,7 +56,8 @@ class MachineCode:
         address = engine.get_function_address(self.function)
         if not address:
             raise ValueError(f"there is no function {self.function}")
-        return address, engine
+        engine.detach()
+        return int(address)
 
 
 def undefined_symbols(file: bytes) -> tuple[str, ...] | None:

@@ -104,6 +104,7 @@ def here(tmp_path, monkeypatch):
     """An empty cache folder for this process."""
     monkeypatch.setenv("TILEWORK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_warned", set())
+    monkeypatch.setattr(forge, "_entries", {})  # what the process has, it keeps
     return tmp_path / "cache"
 
 

@@ -1,6 +1,7 @@
 """Machine code in the cache: what it needs, and how it is linked without the compiler."""
 
 import ctypes
+import gc
 import logging
 import os
 import struct
@@ -48,6 +49,18 @@ def test_code_from_the_cache_computes_what_compiled_code_does(made):
     assert not loaded.compiled
     assert loaded.address != made.address
     assert call(loaded.address, 5, 2) == call(made.address, 5, 2) == (11, 11)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_code_from_the_cache_outlives_what_python_knows_of_it(made):
+    """Plans hold addresses and threads sleep in such code: nobody may have it unmapped behind them."""
+    address = forge.entry(forge.Native(SOURCE, raw=True), 0, ()).address
+    forge._entries.clear()
+    gc.collect()
+    with open("/proc/self/maps") as file:
+        spans = [[int(bound, 16) for bound in line.split()[0].split("-")] for line in file if "x" in line.split()[1]]
+    assert any(first <= address < last for first, last in spans)
+    assert call(address, 5, 2) == (11, 11)
 
 
 def test_code_round_trips_through_bytes(made):
