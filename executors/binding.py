@@ -105,7 +105,7 @@ class Binder:
         self.outputs = {id(v) for v in pipe.outputs.values()}
         self.aligns = doors.alignments(self.order)
         self.align = max([64, *self.aligns.values()])
-        self.asking = any(s.strides != "any" or s.align > 1 for step in self.order for s in step.specs)
+        self.asked = doors.asked_slots(self.order)
         self.constants = {
             name: doors.suited(value, self.order, self.aligns.get(name, 1))
             for name, value in self.values.items()

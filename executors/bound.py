@@ -10,6 +10,7 @@ import numpy as np
 
 from ..primitives.context import ExecContext
 from ..primitives.errors import UnwrittenRead
+from ..primitives.memory import address_of
 from ..primitives.pipeline import Step, Value
 from . import inputs as doors
 from . import threads
@@ -35,7 +36,8 @@ class Bound:
         self._pool: list[RunMemory] = []
         self._values = plan.binder.values
         self._names = [n for n in binding.externals if self._values[n].dtype is not None]
-        self._bases = [FIRST_EXTERNAL + i for i, n in enumerate(binding.externals) if self._values[n].dtype is not None]
+        typed = [FIRST_EXTERNAL + i for i, n in enumerate(binding.externals) if self._values[n].dtype is not None]
+        self._bases = np.array(typed, np.intp)
         self.is_native = all(isinstance(p, Program) for p in binding.parts)
         outputs = plan._outputs
         self._shapes = {
@@ -52,6 +54,8 @@ class Bound:
             else:
                 seen[id(value)] = name
                 self._direct[value.name] = name
+        reached = {*plan._wanted, *self._direct}
+        self._asked = [slot for slot in plan.binder.asked if slot[2].name in reached]
         self.cost = sum(item.cost for item in binding.laid)
         programs = [part for part in binding.parts if isinstance(part, Program)]
         self.fast = (
@@ -88,9 +92,9 @@ class Bound:
                 assert value.dtype is not None
                 align = self.plan.binder.aligns.get(value.name, 1)
                 results[name] = doors.fresh(self._shapes[name], value.dtype, align)
-        if self.plan.binder.asking:
+        if self._asked:
             slots = {**arrays, **{value: results[name] for value, name in self._direct.items()}}
-            doors.check_slots(self.plan.binder.order, slots)
+            doors.check_slots(self._asked, slots)
         return results
 
     def take(self) -> RunMemory:
@@ -112,8 +116,7 @@ class Bound:
 
     def _point(self, memory: RunMemory, arrays: Mapping[str, Any]) -> None:
         """Enter the addresses of this run's arrays."""
-        for base, name in zip(self._bases, self._names, strict=False):
-            memory.bases[:, base] = arrays[name].__array_interface__["data"][0]
+        memory.bases[:, self._bases] = [address_of(arrays[name]) for name in self._names]
 
     # Running -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +130,7 @@ class Bound:
             return self._launchers[parallel].pop()
         except IndexError:
             pass
-        bases = dict(zip(self._names, self._bases, strict=True))
+        bases = dict(zip(self._names, self._bases.tolist(), strict=True))
         arrays = []
         for name in [*self.plan._wanted, *(v.name for v in self.plan._outputs.values())]:
             value, where = self._values[name], self.binding.placed[name]

@@ -21,6 +21,7 @@ from ..primitives.errors import (
     SizeError,
     TileworkError,
 )
+from ..primitives.kernel import ArgSpec
 from ..primitives.memory import address_of, aligned_bytes, alignment_of
 from ..primitives.pipeline import Pipeline, Step, Value, number
 from ..primitives.sizes import evaluate_shape, names, show, solve
@@ -328,23 +329,30 @@ def alignments(order: Iterable[Step]) -> dict[str, int]:
     return found
 
 
-def check_slots(order: Iterable[Step], arrays: Mapping[str, Any]) -> None:
-    """Raise where an array (by value name) lies otherwise than a slot asks: BufferAccessError, LayoutError."""
+def asked_slots(order: Iterable[Step]) -> list[tuple[str, ArgSpec, Value]]:
+    """(step's name, slot, what lies there) wherever a slot asks for an alignment or for strides."""
+    found = []
     for step in order:
         for spec in step.specs:
-            if spec.align == 1 and spec.strides == "any":
-                continue
             value = step.inputs.get(spec.slot) or step.outputs.get(spec.slot)
-            array = arrays.get(value.name) if value is not None else None
-            if value is None or not isinstance(array, np.ndarray):
-                continue
-            if array.size and address_of(array) % spec.align:
-                raise BufferAccessError(
-                    f"{value.kind} {value.name!r} is aligned to {alignment_of(address_of(array))} bytes; step "
-                    f"{step.name!r}, slot {spec.slot!r}, needs {spec.align}: take memory from "
-                    f"Buffer.from_array(array, align={spec.align})"
-                )
-            check_strides(step.name, spec, array)
+            if value is not None and (spec.align > 1 or spec.strides != "any"):
+                found.append((step.name, spec, value))
+    return found
+
+
+def check_slots(asked: Iterable[tuple[str, ArgSpec, Value]], arrays: Mapping[str, Any]) -> None:
+    """Raise where an array (by value name) lies otherwise than a slot asks: BufferAccessError, LayoutError."""
+    for step, spec, value in asked:
+        array = arrays.get(value.name)
+        if not isinstance(array, np.ndarray):
+            continue
+        if array.size and address_of(array) % spec.align:
+            raise BufferAccessError(
+                f"{value.kind} {value.name!r} is aligned to {alignment_of(address_of(array))} bytes; step "
+                f"{step!r}, slot {spec.slot!r}, needs {spec.align}: take memory from "
+                f"Buffer.from_array(array, align={spec.align})"
+            )
+        check_strides(step, spec, array)
 
 
 def suited(value: Value, order: Iterable[Step], align: int) -> Any:

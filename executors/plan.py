@@ -94,6 +94,7 @@ class TilingPlan:
         self._lock = Lock()
         self._order = pipe.order()
         self._proven: set[tuple[str, Any]] = set()
+        self.states = self.lowered.pipe.of_kind("state")
         self._has_state = bool(pipe.of_kind("state"))
         self.grows = appended(self.lowered.pipe)
         self._fast: Bound | None = None

@@ -95,6 +95,7 @@ class SingleThreadPlan:
         self._proven: set[tuple[str, Any]] = set()
         self._in_place = doors.in_place_inputs(pipe)
         self._aligns = doors.alignments(self.order)
+        self._asked = doors.asked_slots(self.order)
         self._constants = {
             name: doors.suited(value, self.order, self._aligns.get(name, 1))
             for name, value in self.values.items()
@@ -283,7 +284,7 @@ class SingleThreadPlan:
 
     def _check_slots(self, arrays: Mapping[str, Any], results: Mapping[str, Array]) -> None:
         written = {self.pipe.outputs[name].name: results[name] for name in reversed(list(results))}
-        doors.check_slots(self.order, {**arrays, **written})
+        doors.check_slots(self._asked, {**arrays, **written})
 
     def _check_written(self, ctx: ExecContext) -> None:
         """Raise UnwrittenRead where a result was never asked for by the step that writes it."""

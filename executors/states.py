@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..primitives.memory import address_of
 from ..primitives.pipeline import Pipeline, Value
 from . import inputs as doors
 
@@ -58,7 +59,7 @@ class RunStates:
         self._saved: list[tuple[Array, Array]] = []
         binder, shapes = bound.plan.binder, bound.binding.shapes
         grows = bound.plan.grows if isinstance(kept, OwnedState) else {}
-        for name, value in bound.plan.lowered.pipe.of_kind("state").items():
+        for name, value in bound.plan.states.items():
             assert value.dtype is not None
             shape, align = doors.stored_shape(value.dtype, shapes[name]), binder.aligns.get(name, 1)
             content = doors.state_content(name, value, kept, shape)
@@ -83,4 +84,4 @@ class RunStates:
 
 def _fits(array: Array, align: int) -> bool:
     flags = array.flags
-    return bool(flags.c_contiguous and flags.writeable and flags.aligned and array.ctypes.data % max(align, 1) == 0)
+    return bool(flags.c_contiguous and flags.writeable and flags.aligned and address_of(array) % max(align, 1) == 0)
