@@ -66,8 +66,9 @@ def _row(name: str, a: Any, b: Any) -> dict[str, Any] | None:
 
 def show(result: Mapping[str, Any]) -> None:
     """Print the table for people."""
-    from rich.console import Console
     from rich.table import Table
+
+    from .terminal import wide_console
 
     table = Table(title=f"{result['child']} against {result['parent']}, worst first", title_style="bold")
     for heading in ("tensor", "shape", "SQNR dB", "largest error"):
@@ -75,7 +76,7 @@ def show(result: Mapping[str, Any]) -> None:
     for row in result["tensors"]:
         shown = "equal" if row["sqnr_db"] == 999.0 else f"{row['sqnr_db']:.1f}"
         table.add_row(row["name"], " x ".join(map(str, row["shape"])), shown, f"{row['max_error']:.4g}")
-    Console().print(table)
+    wide_console().print(table)
 
 
 def draw(result: Mapping[str, Any], path: str) -> None:

@@ -93,8 +93,9 @@ def _db(value: float) -> str:
 
 def show(facts: dict[str, Any]) -> None:
     """The table for people."""
-    from rich.console import Console
     from rich.table import Table
+
+    from .terminal import wide_console
 
     table = Table(title=f"{facts['model']}: layers, worst first", title_style="bold")
     for heading in ("layer", "op", "weights", "scheme", "bits", "weights dB", "output dB"):
@@ -110,7 +111,7 @@ def show(facts: dict[str, Any]) -> None:
             _db(row["weights_db"]),
             _db(row["output_db"]),
         )
-    Console().print(table)
+    wide_console().print(table)
     for name, value in facts["outputs"].items():
         print(f"output {name}: {_db(value)} dB of signal to noise")
     print(

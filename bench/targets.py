@@ -293,8 +293,9 @@ def _timed(plan: Any, arrays: Mapping[str, Any]) -> float:
 
 def show(result: Mapping[str, Any]) -> None:
     """Print the result of `run` for people."""
-    from rich.console import Console
     from rich.table import Table
+
+    from .terminal import wide_console
 
     table = Table(title=f"{result['pipeline']} on {result['executor']}", title_style="bold")
     for heading in ("", "name", "type", "shape", "min", "max", "mean", "crc32"):
@@ -306,7 +307,7 @@ def show(result: Mapping[str, Any]) -> None:
             shape = " x ".join(map(str, facts["shape"])) or "scalar"
             table.add_row(what, name, facts["dtype"], shape, *numbers, facts["crc32"])
         table.add_section()
-    console = Console()
+    console = wide_console()
     console.print(table)
     if result["runs"]:
         runs = result["runs"]

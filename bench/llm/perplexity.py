@@ -166,8 +166,9 @@ def _of(parts: Sequence[tuple[int, int, int]], ids: Array, logits_of: Any) -> fl
 
 
 def show(result: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from ..terminal import wide_console
 
     title = f"{Path(result['model']).name}, {result['tokens']} tokens, compute {result['compute']}"
     table = Table(title=title, title_justify="left")
@@ -180,7 +181,7 @@ def show(result: dict[str, Any]) -> None:
         table.add_row(
             row["weights"], row["cache"], bits, f"{row['perplexity']:.4f}", change, f"{row['largest_difference']:.2g}"
         )
-    Console().print(table)
+    wide_console().print(table)
     print(
         f"Logits are off by at most that on the first {COMPARED} tokens, where the largest is {result['largest_logit']:.3g}."
     )

@@ -118,8 +118,9 @@ def _keep(ceilings: Ceilings, level: str | None) -> None:
 
 def show(ceilings: Ceilings) -> None:
     """Print them for people."""
-    from rich.console import Console
     from rich.table import Table
+
+    from ..terminal import wide_console
 
     table = Table(
         title=f"{ceilings.model}, {ceilings.machine}, {ceilings.threads} thread{'s' * (ceilings.threads > 1)}"
@@ -133,7 +134,7 @@ def show(ceilings: Ceilings) -> None:
         table.add_row(f"{level} read", f"{ceilings.read[level]:.1f}", "GB/s")
     for level in ceilings.triad:
         table.add_row(f"{level} triad", f"{ceilings.triad[level]:.1f}", "GB/s, two reads and a write")
-    console = Console()
+    console = wide_console()
     console.print(table)
     if ceilings.others is not None and ceilings.others > load.BUSY:
         console.print(f"! other programs used {ceilings.others:.0%} of the processors meanwhile: run it again.")

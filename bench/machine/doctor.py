@@ -207,9 +207,10 @@ def read(path: str) -> str | None:
 
 def show(facts: dict[str, Any]) -> None:
     """Print the facts for people, with what to do where something is missing."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
+
+    from ..terminal import wide_console
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
@@ -250,4 +251,4 @@ def show(facts: dict[str, Any]) -> None:
     parts += [f"steal {load['steal_share_since_boot']:.1%}"] if load["steal_share_since_boot"] is not None else []
     parts += [f"governor {load['governor']}"] if load["governor"] else []
     table.add_row("load", "  ".join(parts) or "unknown")
-    Console(soft_wrap=False).print(table)
+    wide_console().print(table)

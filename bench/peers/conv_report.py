@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..machine import load
-from .report import _bars, _digits, _peer, machine_line, wide_console
+from ..terminal import wide_console
+from .report import _bars, _digits, _peer, machine_line
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -252,7 +252,8 @@ def show(result: Mapping[str, Any]) -> None:
     from rich import box
     from rich.table import Table
 
-    from .report import _bars, machine_line, wide_console
+    from ..terminal import wide_console
+    from .report import _bars, machine_line
 
     out = wide_console()
     out.print(machine_line(result["machine"]))

@@ -28,8 +28,9 @@ from ...primitives.errors import ArgumentError
 from ...primitives.pipeline import Pipeline
 from .. import peers, timing
 from ..machine import doctor
+from ..terminal import wide_console
 from . import gemm
-from .report import machine_line, wide_console
+from .report import machine_line
 
 Array = np.ndarray[Any, Any]
 A_POINT, Y_SCALE, Y_POINT = 121, 0.05, 20

@@ -249,9 +249,10 @@ def _compare(theirs: dict[str, Array], ours: dict[str, Array], qtype: str) -> No
 def show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
+    from ..terminal import wide_console
     from . import report
 
-    console = report.wide_console()
+    console = wide_console()
     console.print(report.machine_line(result["machine"]))
     console.print(f"peer: {result['peers'] or 'none (pip install ggml-python)'}")
     table = Table()

@@ -23,8 +23,9 @@ from ...primitives.pipeline import Pipeline
 from .. import cases, peers, timing
 from ..cases import Shape
 from ..machine import doctor, peak
+from ..terminal import wide_console
 from . import gemm
-from .report import machine_line, wide_console
+from .report import machine_line
 
 Array = np.ndarray[Any, Any]
 TYPES = ("f32", "bf16")

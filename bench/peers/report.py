@@ -12,6 +12,7 @@ from rich.table import Table
 
 from .. import peers
 from ..machine import load
+from ..terminal import wide_console
 
 TITLES = {
     "compute": "bound by arithmetic",
@@ -46,12 +47,6 @@ def show(result: Mapping[str, Any]) -> None:
             console.print("~ of this time, 16 to 20 us are the dispatch of torch.ops.")
     if result["bars"]:
         console.print(_bars(result["bars"]))
-
-
-def wide_console() -> Console:
-    """The terminal; as wide as the tables are where it is none."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=160)
 
 
 def machine_line(machine: Mapping[str, Any]) -> str:

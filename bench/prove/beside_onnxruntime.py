@@ -196,8 +196,9 @@ def run(count: int, seed: int) -> tuple[dict[str, Counter[str]], dict[str, str]]
 
 def main(given: list[str] | None = None) -> int:
     """Compare, and print a row for each operator."""
-    from rich.console import Console
     from rich.table import Table
+
+    from ..terminal import wide_console
 
     parser = argparse.ArgumentParser(prog="python -m tilework.bench.prove.beside_onnxruntime", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="configurations")
@@ -210,7 +211,7 @@ def main(given: list[str] | None = None) -> int:
         table.add_row(op, *(str(tallies[op][c]) for c in columns))
     total = sum(tallies.values(), Counter())
     table.add_row("all", *(str(total[c]) for c in columns))
-    console = Console()
+    console = wide_console()
     console.print(table)
     for what, text in sorted(words.items()):
         console.print(f"{what}: {text}", markup=False)

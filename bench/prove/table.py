@@ -46,10 +46,11 @@ def as_json(proof: Proof) -> dict[str, Any]:
 
 def show(proof: Proof, whole: bool = False) -> None:
     """Print a row for each step: its types and granularities, how many cells were tried, how many differ."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from ..terminal import wide_console
+
+    console = wide_console()
     tried: Counter[str] = Counter()
     cells: dict[str, set[tuple[str, ...]]] = {}
     for cell, n in proof.covered.items():
