@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+import zlib
 from typing import Any
 
 from ..primitives.errors import CacheError
 from . import cache
 
-_NAME = re.compile(r"[0-9a-f]{40}\.(twk|py)")
+_NAME = re.compile(cache.NAME.pattern + r"\.(twk|py)")
 LARGEST = 64 * 2**20  # bytes of one entry
+DENSEST = 100  # bytes of all entries for each byte of a bundle: machine code packs to a third or so
 
 
 def info() -> dict[str, Any]:
@@ -52,12 +54,17 @@ def load(path: str | os.PathLike[str]) -> int:
             for member in members:
                 if not _NAME.fullmatch(member.filename) or member.file_size > LARGEST:
                     raise CacheError(f"{path}: {member.filename!r} is no entry of a kernel cache; nothing was loaded")
+            total, most = sum(member.file_size for member in members), DENSEST * os.stat(path).st_size
+            if total > most:
+                raise CacheError(
+                    f"{path}: entries of {total} bytes in a bundle that has at most {most}; nothing was loaded"
+                )
             for member in members:
                 if member.filename.endswith(".twk"):
                     source = member.filename.removesuffix("twk") + "py"
                     text = archive.read(source) if source in archive.namelist() else b""
                     loaded += cache.restore(member.filename.removesuffix(".twk"), archive.read(member), text)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, CacheError):
             raise
         raise CacheError(f"{path}: not a bundle of a kernel cache, or a damaged one ({error})") from error

@@ -1,8 +1,9 @@
 """The kernel cache: one file per compiled entry, in a private folder of the user.
 
-A file is named by the hash of everything that it depends on and begins with the hash of its own content, which is
-checked before a byte of it is used. A damaged file is compiled anew, with one warning; where nothing can be written,
-kernels are compiled in memory, with one warning. Files appear whole or not at all, so processes may share the folder.
+A file is named by the hash of everything that it depends on and begins with the hash of that name and of its own
+content, which is checked before a byte of it is used: what was changed, or is another entry's file, is no entry. A
+damaged file is compiled anew, with one warning; where nothing can be written, kernels are compiled in memory, with one
+warning. Files appear whole or not at all, so processes may share the folder.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import sys
 import tempfile
 from functools import lru_cache
@@ -21,7 +23,8 @@ from ..primitives.errors import CacheError
 
 log = logging.getLogger("tilework")
 
-MAGIC = b"tilework kernel 1\n"
+MAGIC = b"tilework kernel 2\n"
+NAME = re.compile(r"[0-9a-f]{40}")
 _DIGEST = 32
 # What Numba's environment variables change in the code that it makes, beyond the target's name and features.
 _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
@@ -98,9 +101,8 @@ def read(name: str) -> bytes | None:
     except OSError as error:
         _warn("unusable", "kernel cache %s cannot be read (%s): kernels are compiled in each process", _shown(), error)
         return None
-    head = len(MAGIC) + _DIGEST
-    content = raw[head:]
-    if raw[: len(MAGIC)] == MAGIC and hashlib.sha256(content).digest() == raw[len(MAGIC) : head]:
+    content = _content(name, raw)
+    if content is not None:
         return content
     discard(name, "its content does not match its hash")
     return None
@@ -116,7 +118,7 @@ def discard(name: str, why: str) -> None:
 
 def write(name: str, content: bytes, source: str) -> bool:
     """Store an entry and, beside it for people to read, its generated source. False where nothing can be written."""
-    head = MAGIC + hashlib.sha256(content).digest()
+    head = MAGIC + _digest(name, content)
     try:
         path = _file(name)
         _make_private(path.parent)
@@ -135,8 +137,9 @@ def write(name: str, content: bytes, source: str) -> bool:
 
 def restore(name: str, raw: bytes, source: bytes) -> bool:
     """Put back an entry as its file had it; False if it is damaged. Raises CacheError where it cannot be written."""
-    head = len(MAGIC) + _DIGEST
-    if raw[: len(MAGIC)] != MAGIC or hashlib.sha256(raw[head:]).digest() != raw[len(MAGIC) : head]:
+    if not NAME.fullmatch(name):
+        raise CacheError(f"{name!r} is no name of an entry of the kernel cache; it is 40 hexadecimal digits")
+    if _content(name, raw) is None:
         _warn("bundle", "entry %s of the bundle is damaged and was left out", name)
         return False
     try:
@@ -146,6 +149,18 @@ def restore(name: str, raw: bytes, source: bytes) -> bool:
     except OSError as error:
         raise CacheError(f"the kernel cache {folder()} cannot be written: {error}; set TILEWORK_CACHE_DIR") from error
     return True
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _content(name: str, raw: bytes) -> bytes | None:
+    """What an entry's file holds; None unless it is whole and was written as the entry of this name."""
+    head = len(MAGIC) + _DIGEST
+    content = raw[head:]
+    whole = raw[: len(MAGIC)] == MAGIC and _digest(name, content) == raw[len(MAGIC) : head]
+    return content if whole else None
 
 
 def entries() -> list[Path]:

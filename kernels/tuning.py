@@ -26,6 +26,9 @@ log = logging.getLogger("tilework")
 
 SCHEMA = 1
 POINT, TUNED = "point", "tuned"
+LARGEST = 256 << 20  # bytes of a store; a larger one is not read
+# No link that somebody put there is followed, and a line ends with one byte; where a system knows these.
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 SWITCH = "TILEWORK_TUNED"  # 0: plans do not look into the store
 _said: set[str] = set()
 
@@ -145,10 +148,12 @@ def append(machine: str, line: Mapping[str, Any]) -> bool:
     try:
         file = path(machine)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | _PLAIN, 0o600)
         try:
             end = os.lseek(handle, 0, os.SEEK_END)
-            torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"  # a process died as it wrote
+            if end:
+                os.lseek(handle, end - 1, os.SEEK_SET)
+            torn = end > 0 and os.read(handle, 1) != b"\n"  # a process died as it wrote
             os.write(handle, (b"\n" if torn else b"") + text.encode())
         finally:
             os.close(handle)
@@ -161,6 +166,9 @@ def append(machine: str, line: Mapping[str, Any]) -> bool:
 def lines(machine: str, kind: str | None = None) -> Iterator[dict[str, Any]]:
     """The store's lines, oldest first; those that are no line of a store are passed over, and counted once."""
     try:
+        if path(machine).stat().st_size > LARGEST:
+            _say(f"{machine} large", f"tuning store {path(machine)} has more than {LARGEST} bytes and is not read")
+            return
         text = path(machine).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
@@ -171,7 +179,7 @@ def lines(machine: str, kind: str | None = None) -> Iterator[dict[str, Any]]:
         try:
             line = json.loads(each)
             good = isinstance(line, dict) and line.get("kind") in (POINT, TUNED) and _is_line(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             good = False
         if good:
             yield line

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from . import dtypes
+from .archives import array, check_stored, length_of
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
 from .placing import placed
@@ -283,14 +284,9 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
                 raise FileFormatError(f"{path}: no {GRAPH} inside; this is not a saved pipeline")
             if members[GRAPH].file_size > LARGEST_GRAPH:
                 raise FileFormatError(f"{path}: the graph is {members[GRAPH].file_size} bytes; at most {LARGEST_GRAPH}")
-            if any(info.compress_type != zipfile.ZIP_STORED for info in members.values()):
-                raise FileFormatError(f"{path}: compressed members; a saved pipeline stores its arrays as they are")
-            total = sum(info.file_size for info in archive.infolist())
-            length = _length(source)
-            if total > length:
-                raise FileFormatError(f"{path}: members of {total} bytes in a file of {length}")
+            check_stored(archive, length_of(source), path)
             graph = json.loads(archive.read(GRAPH))
-            arrays = {name[:-4]: _array(archive.read(name)) for name in members if name.endswith(".npy")}
+            arrays = {name[:-4]: _bytes(archive.read(name)) for name in members if name.endswith(".npy")}
         return _rebuild(graph, _Reader(functions, arrays))
     except FileFormatError:
         raise
@@ -311,7 +307,6 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
         IndexError,
         OverflowError,
         ZeroDivisionError,
-        MemoryError,
         AssertionError,
     ) as error:
         raise FileFormatError(
@@ -321,29 +316,11 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
         raise FileFormatError(f"{path}: {error}") from error
 
 
-def _length(source: str | io.IOBase) -> int:
-    """Bytes of the file."""
-    if isinstance(source, str):
-        return os.stat(source).st_size
-    at = source.tell()
-    end = source.seek(0, os.SEEK_END)
-    source.seek(at)
-    return end
-
-
-def _array(raw: bytes) -> Any:
-    """The uint8 (n,) of an .npy member, without a copy. Its header decides nothing but where the bytes begin."""
-    file = io.BytesIO(raw)
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise FileFormatError(f"an array of .npy version {version}; 1.0 is written")
-    try:
-        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    except Exception as error:  # NumPy parses it as Python, and a damaged one raises errors of many types
-        raise FileFormatError(f"the header of an array cannot be read: {error}") from None
-    found = np.frombuffer(raw, np.uint8, offset=file.tell())
-    if dtype != np.uint8 or shape != found.shape:
-        raise FileFormatError(f"an array of {dtype} {shape} with {found.size} bytes; bytes are written")
+def _bytes(raw: bytes) -> Any:
+    """The uint8 (n,) of a member. Its header decides nothing but where the bytes begin."""
+    found = array(raw)
+    if found.dtype != np.uint8 or found.ndim != 1:
+        raise FileFormatError(f"an array of {found.dtype} {found.shape}; bytes are written")
     return found
 
 

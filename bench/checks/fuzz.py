@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
-import json
 import os
 import signal
 import sys
@@ -28,8 +28,7 @@ import numpy as np
 
 import tilework as tw
 
-from ...executors.schemes import files as tensors
-from ...kernels import cache, tuning
+from .fuzz_corpus import corpus
 
 MEMORY = (
     "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -41,106 +40,11 @@ WORDS = np.array(
 )
 
 
+LIMIT_AGAIN = 1000  # files between two looks at the memory that the process has by itself
+
+
 class TooLong(Exception):
     """A file took longer than it may."""
-
-
-# Files that are read -------------------------------------------------------------------------------------------------
-
-
-def network() -> tw.Pipeline:
-    """A pipeline with constants, scales, a state, symbolic sizes and several steps."""
-    rng = np.random.default_rng(0)
-    pipe = tw.Pipeline("file")
-    x = pipe.input("x", "u8", ("M", 12), quant=tw.QuantParams(0.1, 3, "u8"))
-    acc = tw.ops.gemm(x, pipe.constant("w", rng.integers(-9, 9, (12, 5)).astype(np.int8)), a_zero_point=np.uint8(3))
-    y = tw.ops.requantize(acc, multiplier=np.full(5, 0.01, np.float32), zero_point=7, dtype="u8")
-    pipe.output("y", tw.ops.softmax(tw.ops.dequantize(y, 0.5, 7)))
-    pipe.output("z", tw.ops.transpose(y, [1, 0]))
-    return pipe
-
-
-def onnx_model() -> bytes:
-    """A model with QDQ pairs, a convolution, an If and shape arithmetic."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    rng = np.random.default_rng(0)
-    constants = {
-        "w": rng.integers(-9, 9, (4, 3, 3, 3)).astype(np.int8),
-        "s": np.float32(0.1),
-        "z": np.uint8(3),
-        "sw": np.full(4, 0.05, np.float32),
-        "shape": np.array([0, -1]),
-    }
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
-        helper.make_node("DequantizeLinear", ["w", "sw"], ["dw"], axis=0),
-        helper.make_node("Conv", ["d", "dw"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Reshape", ["c", "shape"], ["r"]),
-        helper.make_node("Softmax", ["r"], ["y"], axis=-1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 6, 6])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()  # type: ignore[no-any-return]
-
-
-def corpus(folder: Path) -> dict[str, tuple[bytes, Callable[[Path], Any]]]:
-    """{kind: (a valid file, what reads one)}; kinds whose package is missing are left out."""
-    rng = np.random.default_rng(1)
-    found: dict[str, tuple[bytes, Callable[[Path], Any]]] = {}
-    place = folder / "pipeline.tw"
-    network().save(place)
-    found["pipeline"] = place.read_bytes(), tw.Pipeline.load
-    w = rng.standard_normal((6, 70), np.float32)
-    for name in ("int4_g32_asym", "nf4_double"):
-        for suffix in ("npz", "safetensors"):
-            with contextlib.suppress(ImportError):
-                place = folder / f"t.{suffix}"
-                tensors.save(place, {"w": tw.schemes.get(name).quantize(w)})
-                found[f"{suffix} {name}"] = place.read_bytes(), lambda p: [t.nbytes for t in tensors.load(p).values()]
-    with contextlib.suppress(ImportError):
-        found["onnx"] = onnx_model(), tw.onnx.load
-    with contextlib.suppress(ImportError):
-        place = folder / "m.gguf"
-        tw.gguf.save(
-            place, {"a": w, "b": np.arange(8, dtype=np.float16)}, {"general.architecture": "llama", "n": [1, 2, 3]}
-        )
-        found["gguf"] = place.read_bytes(), _read_gguf
-    line = {"schema": tuning.SCHEMA, "kind": "tuned", "kernel": "gemm", "form": "ab", "threads": 1, "tile": {"m": 4}}
-    line |= {"dtypes": ["u8", "s8"], "sizes": {"m": 64}, "source": "x", "compiler": "y"}
-    found["tuning store"] = (json.dumps(line) + "\n").encode() * 3, _read_store
-    content = b"entry" * 40
-    cache.write("fuzz", content, "source")
-    found["cache entry"] = (cache.folder() / "fuzz.twk").read_bytes(), _read_entry
-    return found
-
-
-def _read_gguf(path: Path) -> None:
-    contents = tw.gguf.load(path)
-    for name in contents:
-        contents[name].numpy()
-
-
-def _read_store(path: Path) -> None:
-    store = tuning.path("fuzz")
-    store.parent.mkdir(parents=True, exist_ok=True)
-    store.write_bytes(path.read_bytes())
-    for line in tuning.lines("fuzz"):
-        json.dumps(line)
-    tuning.tuned("fuzz")
-
-
-def _read_entry(path: Path) -> None:
-    (cache.folder() / "fuzz.twk").write_bytes(path.read_bytes())
-    found = cache.read("fuzz")
-    if found is not None and found != b"entry" * 40:
-        raise AssertionError("a damaged entry was believed")
 
 
 # Changes -------------------------------------------------------------------------------------------------------------
@@ -265,11 +169,14 @@ def run(
             path = folder / f"right{_suffix(kind)}"
             path.write_bytes(right)
             read(path)  # so that what is imported late does not count
-        order = list(chosen.items())
-        with bounded(BYTES):
+        order = [(kind, right, read, folder / f"mutated{_suffix(kind)}") for kind, (right, read) in chosen.items()]
+        gc.freeze()  # what is there by now is no garbage
+        with contextlib.ExitStack() as limits:
             for number in range(count):
-                kind, (right, read) = order[number % len(order)]
-                path = folder / f"mutated{_suffix(kind)}"
+                if number % LIMIT_AGAIN == 0:
+                    limits.close()
+                    limits.enter_context(bounded(BYTES))
+                kind, right, read, path = order[number % len(order)]
                 path.write_bytes(changed(np.random.default_rng([seed, number]), right))
                 text = fault(read, path)
                 tried[kind] += 1

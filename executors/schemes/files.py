@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from ...kernels.schemes import shipped
 from ...kernels.schemes.definition import Definition, as_matrix
+from ...primitives import archives
 from ...primitives.errors import ArgumentError, FileFormatError, TileworkError
 from ...primitives.placing import placed
 from .running import Array, Encoded
@@ -69,7 +71,7 @@ def load(path: Any, schemes: Mapping[str, Definition] | None = None) -> dict[str
         items = [
             (str(n), str(d["scheme"]), str(d["digest"]), tuple(map(int, d["shape"]))) for n, d in described.items()
         ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{path}: the description of its tensors cannot be read: {error!r}") from None
     found = {}
     for name, scheme_name, digest, shape in items:
@@ -113,12 +115,13 @@ def gather(
 def _read(path: Path) -> tuple[str, dict[str, Array]]:
     if path.suffix == ".npz":
         try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: np.asarray(file[name]) for name in file.files}
+            with zipfile.ZipFile(path) as file:
+                archives.check_stored(file, archives.length_of(path), path)
+                arrays = {name.removesuffix(".npy"): archives.array(file.read(name)) for name in file.namelist()}
             text = arrays.pop(DESCRIPTION).tobytes().decode()
         except KeyError:
             raise FileFormatError(f"{path} holds no quantized tensors: it has no entry {DESCRIPTION!r}") from None
-        except FileNotFoundError:
+        except (FileNotFoundError, MemoryError):
             raise
         except Exception as error:  # zipfile and NumPy raise errors of many types for a damaged archive
             raise FileFormatError(f"{path} is no readable .npz archive: {error}") from None

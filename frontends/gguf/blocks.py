@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ def quantized(raw: Any, qtype: str, shape: Sequence[int] | None = None, executor
     shape = whole if shape is None else tuple(shape)
     if shape[:-1] != whole[:-1] or not whole[-1] - kind.block < shape[-1] <= whole[-1]:
         raise ShapeMismatch(f"{qtype}: raw {data.shape} holds {whole}; it cannot be of shape {shape}")
-    return from_parts(scheme_of(qtype), data.reshape(-1, data.shape[-1]), {}, shape, executor)
+    return from_parts(scheme_of(qtype), data.reshape(math.prod(data.shape[:-1]), data.shape[-1]), {}, shape, executor)
 
 
 def _checked(raw: Any, qtype: str) -> tuple[np.ndarray[Any, Any], TensorType]:

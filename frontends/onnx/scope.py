@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -21,7 +23,7 @@ from ...primitives.sizes import SizeLike, names, size
 from . import shape_arithmetic
 from .node import Coded, NeedsSizes, Node, Sizes, Tabled
 from .reading import DEFAULT, Model, label, package, topological
-from .tensors import check_size, element_type, to_array
+from .tensors import MOST_FOLDED, check_size, element_type, to_array
 from .tidying import prune
 
 Array = np.ndarray[Any, Any]
@@ -31,6 +33,10 @@ WIDE: dict[str, Translator] = {}  # for types that the steps of an operator of t
 LARGEST_FOLD = 1 << 26  # elements: what is bigger is computed when it runs
 MEASURED = 3  # inputs whose sizes one step takes
 DEEPEST = 16  # graphs within graphs, and functions within functions
+
+
+class _TooLarge(Exception):
+    """What is known while a file is read is left for the run, which may never ask for it."""
 
 
 def operator(*names: str, domain: str = DEFAULT) -> Callable[[Translator], Translator]:
@@ -318,11 +324,18 @@ class Scope:
         promised = node.op == "DequantizeLinear"  # stays a promise of its codes, which an integer operator may take
         if given and all(isinstance(x, np.ndarray) for x in given) and not node.has_graphs and not promised:
             if sum(x.size for x in given) <= LARGEST_FOLD:
-                return self.evaluate(lambda scope: _translated(translate, node.on_scope(scope), domain), given)
+                with contextlib.suppress(_TooLarge):
+                    most = max(MOST_FOLDED, sum(x.size for x in given))
+                    return self.evaluate(
+                        lambda inner: _translated(translate, node.on_scope(inner), domain), given, most
+                    )
         return _translated(translate, node, domain)
 
-    def evaluate(self, build: Callable[[Scope], Any], given: list[Array]) -> Any:
-        """Run steps whose operands are all known, by the meaning of each step, while the file is read."""
+    def evaluate(self, build: Callable[[Scope], Any], given: list[Array], most: float = math.inf) -> Any:
+        """Run steps whose operands are all known, by the meaning of each step, while the file is read.
+
+        Raises _TooLarge where one has more than `most` elements.
+        """
         pipe = Pipeline("constants")
         inner = Scope(self.model, pipe, self, self.opsets)
         built = build(inner)
@@ -340,6 +353,10 @@ class Scope:
                     continue
                 wanted[f"y{n}"] = result
                 pipe.output(f"y{n}", result)
+        for step in pipe.steps:
+            for made in step.outputs.values():
+                if math.prod(n for n in made.shape if isinstance(n, int)) > most:
+                    raise _TooLarge
         if wanted:
             found = SingleThreadExecutor(backend="reference").run(pipe, {})
             for name in wanted:

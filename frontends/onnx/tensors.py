@@ -14,6 +14,8 @@ from .reading import package
 
 Array = np.ndarray[Any, Any]
 MOST = 1 << 31  # elements of one tensor: more than any machine that this runs on should take from a file
+MOST_MADE = 1 << 26  # elements that are made while a file is read, of numbers that say no more than how many
+MOST_FOLDED = 1 << 24  # elements of such a constant that a run can make as well: it is left to it
 
 
 def check_size(shape: Any, where: str) -> int:
@@ -25,6 +27,12 @@ def check_size(shape: Any, where: str) -> int:
     if count > MOST or any(n > MOST for n in sizes):
         raise FileFormatError(f"{where}: shape {tuple(sizes)} asks for {count} elements; at most {MOST} are read")
     return count
+
+
+def check_made(count: int, where: str) -> None:
+    """FileFormatError where a few bytes of a file ask for a constant of absurd size."""
+    if count > MOST_MADE:
+        raise FileFormatError(f"{where}: a constant of {count} elements; at most {MOST_MADE} are made of their number")
 
 
 def element_type(code: int, where: str) -> np.dtype[Any]:
@@ -88,7 +96,7 @@ def _external(tensor: Any, folder: Path | None, nbytes: int, where: str) -> byte
     location = entries.get("location", "")
     if folder is None:
         raise FileFormatError(f"{where}: its data is in the file {location!r}; load the model by its path to say where")
-    if not location or Path(location).is_absolute() or "\\" in location or ":" in location:
+    if not location or Path(location).is_absolute() or any(c in location for c in "\\:\0"):
         raise FileFormatError(f"{where}: external data at {location!r}; a path relative to the model is needed")
     path = (folder / location).resolve()
     if not path.is_relative_to(folder):

@@ -189,18 +189,19 @@ def made():
 
 
 DAMAGE = {
-    "empty": lambda content: b"",
-    "truncated": lambda content: content[: len(content) // 2],
-    "a changed byte": lambda content: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
-    "a changed hash": lambda content: content[:20] + bytes([content[20] ^ 1]) + content[21:],
-    "another format": lambda content: b"something else entirely",
-    "no code inside": lambda content: sealed(b"not a pickle"),
-    "another pickle": lambda content: sealed(pickle.dumps(("a", 1))),
+    "empty": lambda content, name: b"",
+    "truncated": lambda content, name: content[: len(content) // 2],
+    "a changed byte": lambda content, name: content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
+    "a changed hash": lambda content, name: content[:20] + bytes([content[20] ^ 1]) + content[21:],
+    "another format": lambda content, name: b"something else entirely",
+    "no code inside": lambda content, name: sealed(b"not a pickle", name),
+    "another pickle": lambda content, name: sealed(pickle.dumps(("a", 1)), name),
+    "another entry's file": lambda content, name: sealed(content[len(cache.MAGIC) + 32 :], "0" * 40),
 }
 
 
-def sealed(content):
-    return cache.MAGIC + hashlib.sha256(content).digest() + content
+def sealed(content, name):
+    return cache.MAGIC + hashlib.sha256(name.encode() + b"\0" + content).digest() + content
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
@@ -208,7 +209,7 @@ def test_a_damaged_file_is_compiled_anew_with_one_warning(here, caplog, damage):
     assert made() == (1, 0)
     assert made() == (0, 1)
     (entry,) = here.glob("*.twk")
-    entry.write_bytes(damage(entry.read_bytes()))
+    entry.write_bytes(damage(entry.read_bytes(), entry.stem))
     entry.chmod(0o600)
     assert made() == (1, 0)
     assert len(warnings(caplog)) == 1
@@ -275,6 +276,32 @@ def test_a_file_that_others_may_write_is_not_run(here, caplog):
     assert "others may write it" in warnings(caplog)[0]
     cache.write("a" * 40, b"content", "")  # compiled anew, it takes the place of the other
     assert cache.read("a" * 40) == b"content"
+
+
+def test_an_entry_under_another_name_is_not_run(here, caplog):
+    """Who may rename files in the folder could else have one kernel run for another."""
+    cache.write("a" * 40, b"content", "")
+    os.rename(here / f"{'a' * 40}.twk", here / f"{'b' * 40}.twk")
+    assert cache.read("b" * 40) is None
+    assert "does not match its hash" in warnings(caplog)[0]
+
+
+def test_the_source_beside_an_entry_is_for_people_only(here):
+    assert made() == (1, 0)
+    (source,) = here.glob("*.py")
+    source.write_text("raise SystemExit('the source was run')")
+    assert made() == (0, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink") or sys.platform == "win32", reason="links as POSIX has them")
+def test_a_link_in_the_way_is_replaced_and_not_written_through(here, tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    here.mkdir(exist_ok=True)
+    for suffix in (".twk", ".py"):
+        (here / f"{'a' * 40}{suffix}").symlink_to(tmp_path / "mine")
+    assert cache.write("a" * 40, b"content", "source")
+    assert cache.read("a" * 40) == b"content"
+    assert (tmp_path / "mine").read_text() == "precious"
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="POSIX permissions")

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 
 import pytest
 
@@ -140,6 +141,30 @@ def test_a_store_that_cannot_be_written_is_said_once(folder, caplog):
     assert caplog.text.count("the tuning store cannot be written") == 1
     assert list(tuning.lines(MACHINE)) == []
     assert tuning.find(MACHINE, key()) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="a system that can refuse links")
+def test_a_link_in_the_way_is_not_written_through(folder, caplog):
+    (folder / "mine").write_text("precious")
+    tuning.path(MACHINE).parent.mkdir()
+    tuning.path(MACHINE).symlink_to(folder / "mine")
+    with caplog.at_level(logging.WARNING, "tilework"):
+        assert not tuning.append(MACHINE, {"kind": "point"})
+    assert "the tuning store cannot be written" in caplog.text
+    assert (folder / "mine").read_text() == "precious"
+
+
+def test_a_store_that_is_too_large_is_not_read(folder, caplog, monkeypatch):
+    tuned({"mr": 6})
+    monkeypatch.setattr(tuning, "LARGEST", 10)
+    with caplog.at_level(logging.WARNING, "tilework"):
+        assert list(tuning.lines(MACHINE)) == []
+    assert "has more than 10 bytes and is not read" in caplog.text
+
+
+def test_names_of_machines_stay_in_the_folder(folder):
+    for name in ("../../x", "/etc/x", "C:\\x", "a\0b", "..", ""):
+        assert tuning.path(name).parent == folder / "tune"
 
 
 def test_the_switch_hides_the_store(monkeypatch):

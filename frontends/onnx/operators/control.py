@@ -12,7 +12,7 @@ from ....primitives.pipeline import Value
 from ....primitives.sizes import Size
 from ..node import NeedsSizes, NeedsValues, Node, Sizes
 from ..scope import operator
-from ..tensors import check_size
+from ..tensors import MOST_FOLDED, check_size
 
 LONGEST = 4096  # rounds of a loop that are unrolled
 
@@ -38,9 +38,8 @@ def constant(node: Node) -> Any:
 def constant_of_shape(node: Node) -> Any:
     fill = np.asarray(node.attr("value", np.zeros(1, np.float32))).reshape(-1)
     shape = node.sizes(0)
-    if any(isinstance(n, Size) for n in shape):
+    if any(isinstance(n, Size) for n in shape) or check_size(shape, node.label) > MOST_FOLDED:
         return ops.expand(node.scope.constant(fill.reshape(())), shape)
-    check_size(shape, node.label)
     return np.full([int(n) for n in shape], fill[0], fill.dtype)
 
 

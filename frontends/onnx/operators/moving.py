@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from ....primitives.pipeline import Value
 from ....primitives.sizes import Size, floordiv
 from ..node import Coded, Node, Sizes, axes_of
 from ..scope import operator
+from ..tensors import check_made, element_type
 from . import linear
 
 FAR = 2**62
@@ -235,8 +237,7 @@ def eye_like(node: Node) -> Any:
     rows, columns = x.shape
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise node.unsupported("a shape known only at run time; a constant one works")
-    from ..tensors import element_type
-
+    check_made(rows * columns, node.label)
     asked = node.attr("dtype", 0)
     kind = element_type(asked, node.label) if asked else x.dtype if isinstance(x, np.ndarray) else x.dtype.numpy
     return np.eye(rows, columns, node.attr("k", 0)).astype(kind)
@@ -246,7 +247,7 @@ def eye_like(node: Node) -> Any:
 def range_(node: Node) -> Any:
     start, limit, delta = (node.operand(n) for n in range(3))
     if all(isinstance(x, np.ndarray) for x in (start, limit, delta)):
-        return np.arange(start.reshape(())[()], limit.reshape(())[()], delta.reshape(())[()], dtype=start.dtype)
+        return _range(node, start.reshape(())[()], limit.reshape(())[()], delta.reshape(())[()])
     if isinstance(limit, Sizes) and isinstance(delta, np.ndarray) and _whole(start, delta):
         first: Any = start.array if isinstance(start, Sizes) else start.astype(np.int64)
         count = -floordiv(first.reshape(())[()] - limit.array.reshape(())[()], int(delta))
@@ -255,6 +256,15 @@ def range_(node: Node) -> Any:
             found = ops.arange(like, count, start.reshape(()).astype(np.int64), np.int64(int(delta)))
             return ops.cast(found, dtypes.get(delta.dtype).name)
     first, last, step = (node.known(n).reshape(())[()] for n in range(3))
+    return _range(node, first, last, step)
+
+
+def _range(node: Node, first: Any, last: Any, step: Any) -> Any:
+    """The numbers of a range whose ends are known."""
+    count = (float(last) - float(first)) / float(step) if step else math.inf
+    if math.isnan(count) or not step:
+        raise node.malformed(f"a range from {first} to {last} by {step}")
+    check_made(math.ceil(max(min(count, 1e18), 0)), node.label)
     return np.arange(first, last, step, dtype=first.dtype)
 
 

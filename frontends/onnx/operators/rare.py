@@ -13,7 +13,7 @@ from ....kernels.ops.arrays import apply_array
 from ....primitives import dtypes
 from ..node import Node, Sizes, axes_of
 from ..scope import operator
-from ..tensors import element_type
+from ..tensors import check_made, element_type
 from .window import window
 
 
@@ -136,6 +136,7 @@ def stft(node: Node) -> Any:
 def mel_weights(node: Node) -> Any:
     """The triangles of a mel spectrogram, (dft_length // 2 + 1, bins); every operand must be known."""
     bins, length, rate = (int(number(node, n)) for n in range(3))
+    check_made(max(bins, 0) * (max(length, 0) // 2 + 1), node.label)
     low, high = (2595 * np.log10(1 + float(number(node, n)) / 700) for n in (3, 4))
     edges = np.arange(bins + 2) * ((high - low) / (bins + 2)) + low
     at = ((length + 1) * (700 * (10 ** (edges / 2595) - 1)) // rate).astype(int)

@@ -1,0 +1,59 @@
+"""Archives of arrays (.npz and its kin) that somebody else may have written: nothing is taken that is not there.
+
+NumPy reserves memory for as many elements as a header says before it reads one, and unpacks what was packed to a
+thousandth of its size. Here a member is as large as its bytes in the file, and an array is a view of them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from .errors import FileFormatError
+
+
+def check_stored(archive: zipfile.ZipFile, length: int, where: object) -> None:
+    """FileFormatError for members that are compressed, or that have more bytes together than the file of `length`."""
+    members = archive.infolist()
+    if any(info.compress_type != zipfile.ZIP_STORED for info in members):
+        raise FileFormatError(f"{where}: compressed members; arrays are stored as they are")
+    total = sum(info.file_size for info in members)
+    if total > length:
+        raise FileFormatError(f"{where}: members of {total} bytes in a file of {length}")
+
+
+def length_of(source: str | os.PathLike[str] | io.IOBase) -> int:
+    """Bytes of a file."""
+    if not isinstance(source, io.IOBase):
+        return os.stat(source).st_size
+    at = source.tell()
+    end = source.seek(0, os.SEEK_END)
+    source.seek(at)
+    return end
+
+
+def array(raw: bytes) -> np.ndarray[Any, Any]:
+    """The array of an .npy member, a read-only view of its bytes; FileFormatError where it has others than it says."""
+    file = io.BytesIO(raw)
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise FileFormatError(f"an array of .npy version {version}; 1.0 is written")
+    try:
+        shape, transposed, dtype = np.lib.format.read_array_header_1_0(file)
+    except Exception as error:  # NumPy parses it as Python, and a damaged one raises errors of many types
+        raise FileFormatError(f"the header of an array cannot be read: {error}") from None
+    left = len(raw) - file.tell()
+    if (
+        dtype.hasobject
+        or dtype.names
+        or transposed
+        or math.prod(shape) * dtype.itemsize != left
+        or min(shape, default=0) < 0
+    ):
+        raise FileFormatError(f"an array of {dtype} {shape} in {left} bytes; plain numbers in C order are written")
+    return np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape) if left else np.zeros(shape, dtype)
