@@ -62,6 +62,14 @@ def number(given: bool | int | float, dtype: DType, where: str) -> np.ndarray[An
     return found
 
 
+def array_of(given: Any, where: str) -> np.ndarray[Any, Any]:
+    """np.asarray; raises ShapeMismatch for nested lists of different lengths, which are no array."""
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ShapeMismatch(f"{where} is no array: {error}") from None
+
+
 def initial_of(given: Any, dtype: DType, shape: Shape, where: str) -> np.ndarray[Any, Any]:
     """A read-only copy of what a state starts as: a number, or an array of its type that broadcasts to its shape."""
     if isinstance(given, Buffer):

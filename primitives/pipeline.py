@@ -13,7 +13,7 @@ from .buffer import Buffer
 from .connecting import check_acyclic, check_operands, infer_outputs
 from .dtypes import DType
 from .errors import DTypeMismatch, LayoutError, PipelineError, ShapeMismatch
-from .given import check_quant, initial_of, number, sizes_of
+from .given import array_of, check_quant, initial_of, number, sizes_of
 from .joining import copy_in
 from .kernel import ArgSpec, Kernel, signature
 from .matching import Constraint, match
@@ -63,7 +63,7 @@ class Pipeline:
             dtype, data, shape = array.dtype, array.view(), tuple(array.shape)
             axes, quant = axes or array.layout.axes, quant or array.quant
         else:
-            data = np.asarray(array)
+            data = array_of(array, "a constant")
             dtype, shape = dtypes.get(data.dtype), data.shape
         data = np.array(data, order="K", copy=True)
         data.setflags(write=False)

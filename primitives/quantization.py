@@ -279,7 +279,7 @@ class QuantParams:
                 scale = scale.astype(dtypes.get(saved["scale_dtype"]).numpy)
             axis, block = (tuple(x) if isinstance(x, list) else x for x in (saved["axis"], saved["block"]))
             return cls(scale, np.asarray(saved["zero_point"]), saved["dtype"], axis, block)
-        except KeyError as error:
+        except (KeyError, IndexError) as error:
             raise QuantizationError(f"saved parameters lack {error}; to_dict writes all of them") from None
 
     def __eq__(self, other: object) -> bool:

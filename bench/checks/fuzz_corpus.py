@@ -88,7 +88,7 @@ def onnx_model() -> bytes:
         "sw": np.full(4, 0.05, np.float32),
         "shape": np.array([0, -1]),
     }
-    nodes = [
+    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
         ("QuantizeLinear", ["x", "s", "z"], ["q"], {}),
         ("DequantizeLinear", ["q", "s", "z"], ["d"], {}),
         ("DequantizeLinear", ["w", "sw"], ["dw"], {"axis": 0}),
@@ -110,7 +110,7 @@ def onnx_sizes() -> bytes:
         "pads": np.array([0, 1, 0, 1]),
         "two": np.array([2, 1]),
     }
-    nodes = [
+    nodes: list[tuple[str, list[str], list[str], dict[str, Any]]] = [
         ("ConstantOfShape", ["n"], ["zeros"], {}),
         ("Range", ["first", "last", "step"], ["range"], {}),
         ("Reshape", ["range", "n"], ["counted"], {}),
@@ -193,7 +193,7 @@ def checkpoint() -> dict[str, Any]:
     """Layers as GPTQ, AWQ and compressed-tensors lay them out."""
     w = np.random.default_rng(4).standard_normal((8, 64), np.float32)
     q = tw.schemes.get("int4_g32_asym").quantize(w)
-    found = {}
+    found: dict[str, Any] = {}
     for name, make in (("g", layouts.to_gptq), ("a", layouts.to_awq), ("c", layouts.to_compressed_tensors)):
         found |= {f"{name}.{part}": np.asarray(array) for part, array in make(q).items()}
     return found

@@ -84,18 +84,26 @@ def other_jobs() -> list[Job]:
     reference = tw.SingleThreadExecutor("reference")
     for name in ("int4_g32", "int8_channel", "nf4", "mxfp4"):
         scheme = tw.schemes.get(name)
-        tensor, right = scheme.quantize(w), scheme.quantize(w, executor=reference)
-        jobs.append(
-            Job(f"product {name}", lambda q=tensor: q.matmul(x, "f32").tobytes(), right.matmul(x, "f32").tobytes())
-        )
-        codes = right.codes.tobytes()
-        jobs.append(Job(f"codes {name}", lambda s=scheme: s.quantize(w).codes.tobytes(), codes))
+        tensor, exact = scheme.quantize(w), scheme.quantize(w, executor=reference)
+        jobs.append(Job(f"product {name}", functools.partial(_product, tensor, x), _product(exact, x)))
+        jobs.append(Job(f"codes {name}", functools.partial(_codes, scheme, w), exact.codes.tobytes()))
     for rows in (1, 40):
         a, b = rng.integers(0, 256, (rows, 70), np.uint8), rng.integers(-128, 128, (70, 33), np.int8)
         right = ((a.astype(np.int64) - 9) @ b.astype(np.int64)).astype(np.int32).tobytes()
-        eager = functools.partial(tw.eager.gemm, a, b, a_zero_point=np.uint8(9))
-        jobs.append(Job(f"eager gemm {rows}", lambda f=eager: np.asarray(f()).tobytes(), right))
+        jobs.append(Job(f"eager gemm {rows}", functools.partial(_eager, a, b), right))
     return jobs
+
+
+def _product(tensor: Any, x: Any) -> bytes:
+    return tensor.matmul(x, "f32").tobytes()
+
+
+def _codes(scheme: Any, w: Any) -> bytes:
+    return scheme.quantize(w).codes.tobytes()
+
+
+def _eager(a: Any, b: Any) -> bytes:
+    return np.asarray(tw.eager.gemm(a, b, a_zero_point=np.uint8(9))).tobytes()
 
 
 def soak(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives.errors import ShapeMismatch
+from ...primitives.errors import ArgumentError, ShapeMismatch
 from ..schemes import Scheme
 from ..schemes.running import Array, as_floats
 
@@ -25,9 +25,10 @@ def migrate(x_size: Any, w: Any, strength: float = 0.5) -> Array:
 
     A channel that is 0 in either gets 1.
     """
-    size, columns = np.asarray(x_size, np.float64), np.abs(as_floats(w, "migrate: w")).max(axis=0).astype(np.float64)
-    if size.shape != columns.shape:
-        raise ShapeMismatch(f"migrate: x_size is {size.shape} and w has {columns.shape[0]} columns")
+    size, weights = np.asarray(x_size, np.float64), as_floats(w, "migrate: w")
+    if weights.ndim != 2 or size.shape != weights.shape[1:]:
+        raise ShapeMismatch(f"migrate: x_size is {size.shape} and w {weights.shape}; (K,) and (N, K) are needed")
+    columns = np.abs(weights).max(axis=0, initial=0.0).astype(np.float64)
     good = (size > 0) & (columns > 0)
     s = np.where(good, size, 1.0) ** strength / np.where(good, columns, 1.0) ** (1 - strength)
     return np.where(good, s, 1.0).astype(np.float32)
@@ -43,6 +44,10 @@ def search_migration(
     returns      (s, a, error as a share of the error with a = 0)
     """
     weights, acts = as_floats(w, "search_migration: w"), as_floats(x, "search_migration: x")
+    if weights.ndim != 2 or not weights.size or acts.ndim < 1 or acts.shape[-1] != weights.shape[1] or not acts.size:
+        raise ShapeMismatch(
+            f"search_migration: w is {weights.shape} and x {acts.shape}; (N, K) and (.., K) with elements are needed"
+        )
     acts = acts.reshape(-1, acts.shape[-1])
     wanted = acts.astype(np.float64) @ weights.T.astype(np.float64)
     size = np.abs(acts).mean(axis=0)
@@ -60,5 +65,6 @@ def search_migration(
         first = error if a == 0.0 else first
         if best is None or error < best[0]:
             best = (error, float(a), s)
-    assert best is not None
+    if best is None:
+        raise ArgumentError(f"search_migration: {steps} steps; 0 or more work")
     return best[2], best[1], best[0] / first if first else 1.0

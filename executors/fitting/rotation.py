@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives.errors import Unsupported
+from ...primitives.errors import ShapeMismatch, Unsupported
 from ..schemes.running import Array, as_floats
 
 _PRIMES = (11, 19, 23, 43, 47, 59)  # Paley's matrices of one more than a prime that is 3 modulo 4
@@ -63,4 +63,7 @@ def _paley(p: int) -> Array:
 
 def rotate(x: Any, rotation: Array) -> Array:
     """x @ rotation along the last axis, float32; weights (N, K) and activations (.., K) alike."""
-    return (as_floats(x, "rotate: x").astype(np.float64) @ rotation.astype(np.float64)).astype(np.float32)
+    floats, rotation = as_floats(x, "rotate: x"), as_floats(rotation, "rotate: rotation")
+    if floats.ndim < 1 or rotation.ndim != 2 or floats.shape[-1] != rotation.shape[0]:
+        raise ShapeMismatch(f"rotate: x is {floats.shape} and rotation {rotation.shape}; (.., K) and (K, K) are needed")
+    return (floats.astype(np.float64) @ rotation.astype(np.float64)).astype(np.float32)

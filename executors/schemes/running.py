@@ -12,6 +12,7 @@ import numpy as np
 from ...kernels.schemes.definition import Definition
 from ...kernels.schemes.steps import SchemeDecode, SchemeEncode, SchemeFit, SchemeQuantize
 from ...primitives.errors import ArgumentError, DTypeMismatch, QuantizationError, ShapeMismatch
+from ...primitives.given import array_of
 from ...primitives.pipeline import Pipeline
 from ..locks import Lock
 from ..tiling import TilingExecutor
@@ -46,7 +47,7 @@ def default_executor() -> Any:
 
 def as_floats(x: Any, what: str) -> Array:
     """Data as contiguous float32; wider floats are rounded, integers too where float32 does not hold them."""
-    array = np.asarray(x)
+    array = array_of(x, what)
     if array.dtype.kind not in "fiub" and array.dtype.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         raise DTypeMismatch(f"{what} is an array of {array.dtype}; real numbers are quantized")
     with np.errstate(all="ignore"):

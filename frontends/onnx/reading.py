@@ -56,8 +56,8 @@ def read(source: Any) -> Model:
     else:
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            folder, name = path.resolve().parent, path.name
             data = _file(path)
+            folder, name = path.resolve().parent, path.name
         elif isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
         else:

@@ -247,7 +247,8 @@ class Definition:
 
     def captured_split(self, integers: str) -> Captured:
         """grouped.split, which writes its integers as `integers`: "i[]", or "f[]" to go on in the same array."""
-        assert self.grouped is not None
+        if self.grouped is None:
+            raise Unsupported(f"{self.name} has no codes in groups, so there is no split to capture")
         names = ["codes", "q", "scale", *(["offset"] if self.grouped.offset else [])]
         fn = self.grouped.split
         found = [p.name for p in parameters(define(fn)) if p.default is inspect.Parameter.empty]
