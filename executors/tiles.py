@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels import factory, forge
-from ..kernels.entry import RAISED, OperandType, bits_view
+from ..kernels.entry import NO_MEMORY, RAISED, OperandType, bits_view
 from ..primitives import dtypes
 from ..primitives.errors import KernelFailed, PipelineError, TileworkError
 from ..primitives.kernel import Kernel, index_space
@@ -100,6 +100,8 @@ def raise_status(step: str, kernel: Kernel, status: int) -> None:
         raise KernelFailed(
             f"step {step!r} ({kernel.name}) raised an exception in native code; NUMBA_DISABLE_JIT=1 shows which"
         )
+    if status == NO_MEMORY:
+        raise MemoryError(f"step {step!r} ({kernel.name}) found no memory for the arrays that it works in")
     raise KernelFailed(f"step {step!r} ({kernel.name}) returned status {status}")
 
 
@@ -108,6 +110,8 @@ def named(step: Step) -> Iterator[None]:
     """Whatever is raised inside names the step: the library's errors keep their type, others become KernelFailed."""
     try:
         yield
+    except MemoryError:
+        raise
     except TileworkError as error:
         if f"step {step.name!r}" in str(error):
             raise

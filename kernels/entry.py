@@ -27,6 +27,7 @@ from ..primitives import dtypes
 SIGNATURE = types.int32(types.CPointer(types.int64), types.CPointer(types.int64), types.CPointer(types.int64))
 BUILTIN = types.int64(types.int64, types.int64, types.int64)
 RAISED = -(2**31)  # the status of a tile function that raised an exception
+NO_MEMORY = RAISED + 1  # of one that found no memory for the arrays that it makes
 
 # What Numba sees of a stored element. Floats that it cannot compute with arrive as their bit patterns.
 _NUMBA = {

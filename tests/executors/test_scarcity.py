@@ -56,6 +56,64 @@ def test_a_run_that_needs_more_memory_than_there_is_raises_memory_error_and_the_
     """)
 
 
+def test_memory_that_a_tile_itself_does_not_get_is_a_memory_error():
+    """What a compiled function raises is printed and forgotten by C; the output would be what it was before."""
+    script("""
+        from tilework.executors.schemes import from_parts
+
+        K = 1 << 25
+        for name in ("int4_g32", "mxfp4"):
+            scheme = tw.schemes.get(name)
+            codes = np.zeros((1, K * scheme.bits // 8), np.uint8)
+            params = {p.name: np.ones((1, K // scheme.block), p.numpy) for p in scheme.stored}
+            small = scheme.quantize(np.ones((1, 64), np.float32))
+            large, out = from_parts(scheme, codes, params, (1, K)), np.full((1, K), 7, np.float32)
+            right = small.dequantize()
+            with open("/proc/self/statm") as file:
+                now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (now + (8 << 20), resource.RLIM_INFINITY))
+            try:
+                large.dequantize(out=out)
+                raise SystemExit("no error")
+            except MemoryError as error:
+                assert "found no memory" in str(error), error
+            assert (small.dequantize() == right).all()
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            assert not large.dequantize(out=out).any()
+    """)
+
+
+def test_files_that_do_not_fit_into_memory_are_a_memory_error_and_no_damaged_file(tmp_path):
+    script(
+        """
+        from pathlib import Path
+
+        folder = Path(os.environ["FOLDER"])
+        w = rng.integers(0, 255, (64, 1 << 20), np.uint8)  # 64 MiB
+        pipe = tw.Pipeline("large")
+        pipe.output("y", tw.ops.relu(pipe.constant("w", w), zero_point=np.uint8(3)))
+        q = tw.schemes.get("int8_channel").quantize(np.ones((64, 1 << 20), np.float32))
+        pipe.save(folder / "p.tw")
+        q.save(folder / "t.npz")
+        del q, pipe
+        ways = [lambda: tw.Pipeline.load(folder / "p.tw"), lambda: tw.QuantizedTensor.load(folder / "t.npz")]
+        for load in ways:
+            load()
+            with open("/proc/self/statm") as file:
+                now = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            resource.setrlimit(resource.RLIMIT_AS, (now + (16 << 20), resource.RLIM_INFINITY))
+            try:
+                load()
+                raise SystemExit("no error")
+            except MemoryError:
+                pass
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            load()
+        """,
+        FOLDER=str(tmp_path),
+    )
+
+
 def test_on_a_full_disk_kernels_are_compiled_and_files_stay_what_they_were(tmp_path):
     said = script(
         """
