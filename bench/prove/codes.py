@@ -120,7 +120,7 @@ def _normalised(draw: Draw, cell: Cell) -> Any:
 
 
 _TYPES = (*NATIVE, *SMALL, *BYTES)
-_ARGUMENTS = ("f32", "u8", "s8", "s32", "s64")
+_ARGUMENTS = ("f32", "u8", "s8", "s16", "u16", "s32", "u32", "s64", "u64")
 FAMILIES = (
     Family(cells([f"quantize to {c}" for c in CODES], REAL, GRANULARITIES), _quantize),
     Family(cells(("dequantize",), ("u8", "s8", "u16", "s16", "s32"), GRANULARITIES), _dequantize),

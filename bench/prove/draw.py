@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ...primitives import dtypes
@@ -73,16 +74,20 @@ class Draw:
                 x = (
                     self.numbers.standard_normal(shape) * (1.0 if tame else 10.0 ** self.numbers.integers(-2, 4))
                 ).astype(kind.numpy)
-                special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, 1e-40, 3e38]).astype(kind.numpy)
+                ends = ml_dtypes.finfo(kind.numpy)
+                least, largest = float(ends.smallest_normal), float(ends.max)
+                special = np.array(
+                    [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, least, 0.75 * least, 0.25 * least, largest, -largest]
+                ).astype(kind.numpy)
+                if not tame and self.numbers.random() < 0.15:  # halves: ties of what rounds to whole numbers
+                    x = (np.rint(x.astype(np.float32) * 2) / 2).astype(kind.numpy)
             x = np.array(x, kind.numpy)
             if tame:
                 return x
-        else:
-            x = self.numbers.integers(
-                int(kind.min), int(kind.max), shape, np.int64 if kind.min < 0 else np.uint64, True
-            )
-            x = np.array(x, kind.numpy)
-            special = np.array([int(kind.min), int(kind.max), 0], object).astype(kind.numpy)
+        else:  # of packed types the codes, in a byte each
+            wide = np.int64 if kind.min < 0 else np.uint64
+            x = np.array(self.numbers.integers(int(kind.min), int(kind.max), shape, wide, True), kind.code)
+            special = np.array([int(kind.min), int(kind.max), 0], object).astype(kind.code)
         if self.numbers.random() < 0.2 and kind.kind not in ("float", "scale"):
             return special[self.numbers.integers(0, 2, shape)]
         at = self.numbers.random(shape) < 0.05
@@ -109,12 +114,19 @@ class Draw:
         return self.pipe.input(name, dtype, (f"n{len(self.inputs)}", *shape[1:]) if open_size else shape)
 
     def scale(self, shape: tuple[int, ...] = ()) -> Any:
-        """Positive finite float32 numbers of usual size."""
+        """Positive finite float32 numbers of usual size; now and then powers of two, with which codes may tie."""
+        if self.numbers.random() < 0.25:
+            return (2.0 ** self.numbers.integers(-1, 3, shape)).astype(np.float32)
         return (2.0 ** self.numbers.uniform(-8, 2, shape)).astype(np.float32)
 
     def code(self, dtype: str, shape: tuple[int, ...] = ()) -> Any:
-        """Codes of an integer type of up to 32 bits, often 0 and often at an end; small ones in a byte each."""
+        """Codes of an integer type of up to 32 bits, often 0 and often at an end; small ones in a byte each.
+
+        Zeros of types that have no such codes, for what will be refused.
+        """
         kind = dtypes.get(dtype)
+        if kind.kind not in ("int", "uint") or kind.bits > 32:
+            return np.zeros(shape, kind.numpy)
         low, high = int(kind.min), int(kind.max)
         found = self.numbers.integers(low, high, shape, np.int64, True)
         if self.numbers.random() < 0.3:

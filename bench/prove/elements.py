@@ -83,7 +83,10 @@ def _mapped(draw: Draw, cell: Cell) -> Any:
 _NUMBERS = ("f32", "u8", "s8", "s32", "s64")
 FAMILIES = (
     Family(tuple(Cell(name, dtype) for name, row in TABLE.items() for dtype in row.types), _plain),
-    Family((*cells(("relu", "clip"), _NUMBERS), *cells(("add",), ("f32", "s32", "s64"))), _bounded),
+    Family(
+        (*cells(("relu", "clip"), (*_NUMBERS, "s16", "u16", "u32", "u64")), *cells(("add",), ("f32", "s32", "s64"))),
+        _bounded,
+    ),
     Family(
         (
             *cells([f"quantized {op}" for op in BINARY if op != "add"], CODES, ("tensor", "channel")),
@@ -92,5 +95,5 @@ FAMILIES = (
         _on_codes,
     ),
     Family(cells(("lookup",), ("u8", "s8")), _table),
-    Family(cells(("user function",), ("f32", "u8", "s8", "s32")), _mapped),
+    Family(cells(("user function",), ("f32", "u8", "s8", "s16", "u16", "s32", "bool")), _mapped),
 )

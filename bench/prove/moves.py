@@ -9,8 +9,9 @@ import numpy as np
 from ...kernels import ops
 from .draw import Cell, Draw, Family, cells
 
-ANY = ("u8", "s16", "bf16", "f32", "s64", "bool")
-NUMBERS = ("f32", "s32", "s64", "u8", "s8")
+# Data is moved by its bytes; a type of each width, and those that are compared with numbers
+ANY = ("u8", "s8", "f8e4m3fn", "s16", "u16", "f16", "bf16", "f32", "s32", "u32", "f64", "s64", "u64", "bool")
+WIDE = ("f64", "f32", "s64", "s32", "s16", "s8", "u64", "u32", "u16", "u8")
 
 
 def _shaped(draw: Draw, cell: Cell, rank: int | None = None, least: int = 0) -> Any:
@@ -156,11 +157,11 @@ def _grid(draw: Draw, cell: Cell) -> Any:
     spatial = int(draw.pick(1, 2, 2, 3))
     most = {1: 40, 2: 12, 3: 5}[spatial]
     batch = draw.size(0, 2)
-    x = draw.input("f32", (batch, draw.size(1, 9), *(draw.size(1, most) for _ in range(spatial))))
+    x = draw.input(cell.dtype, (batch, draw.size(1, 9), *(draw.size(1, most) for _ in range(spatial))))
     grid = (batch, *(draw.size(0, 4) for _ in range(spatial - 1)), draw.size(1, 70), spatial)
     return ops.grid_sample(
         x,
-        draw.input("f32", grid, tame=draw.maybe(0.7)),
+        draw.input(cell.dtype, grid, tame=draw.maybe(0.7)),
         cell.step.removeprefix("grid_sample "),
         draw.pick("zeros", "border", "reflection"),
         draw.maybe(),
@@ -188,10 +189,10 @@ FAMILIES = (
     ),
     Family(cells(("concat",), ANY), _join),
     Family(cells(("gather", "gather_elements", "gather_nd"), ANY), _gather),
-    Family(cells(("scatter_elements", "scatter_nd"), ("f32", "s32", "s64", "u8", "bool")), _gather),
-    Family((*cells(("cumsum",), ("f32", "s32", "s64")), *cells(("topk",), NUMBERS)), _order),
-    Family(cells(("one_hot",), ("f32", "s64", "u8")), _one_hot),
-    Family(cells(("non_zero", "unique"), ("f32", "u8", "s8", "s64", "bool")), _found),
+    Family(cells(("scatter_elements", "scatter_nd"), (*WIDE, "bool")), _gather),
+    Family(cells(("cumsum", "topk"), WIDE), _order),
+    Family(cells(("one_hot",), ANY), _one_hot),
+    Family(cells(("non_zero", "unique"), (*WIDE, "f16", "bf16", "bool")), _found),
     Family(cells([f"grid_sample {mode}" for mode in ("nearest", "linear", "cubic")], ("f32",)), _grid),
-    Family((*cells(("resize nearest",), ("f32", "u8")), *cells(("resize linear", "resize cubic"), ("f32",))), _resize),
+    Family((*cells(("resize nearest",), ANY), *cells(("resize linear", "resize cubic"), ("f32",))), _resize),
 )

@@ -1,232 +1,39 @@
 """Does the self-test find faults? One mistake at a time, in kernels, packer and planner, and whether it is seen.
 
-    python -m tilework.bench.prove.planted                all of them, about 15 s each
+    python -m tilework.bench.prove.planted                all of them, up to a minute of a processor each
     python -m tilework.bench.prove.planted --only pack    those whose file holds this text
 
-Each mistake is put into a copy of the package, and the self-test runs there on the steps that may show it, in a
-process and with a compile cache of its own, until something differs or its time is over. What is missed is named.
+Each mistake (faults.py) is put into a copy of the package. There a process draws as the self-test does, among the
+steps and on the executors that may show it, until something differs or its time is over; what differs is tried once
+more in a copy without the mistake, where it must be right. What is missed is named.
+
+An entry is compiled anew where a file changes that its text imports, over however many others; the package itself
+compiles everything anew when any file of it changes.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from .faults import FAULTS, Fault
 
 PACKAGE = Path(__file__).resolve().parents[2]
 ROOMS = ("primitives", "kernels", "executors", "frontends", "bench")
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A text of a file, what takes its place, and where it may show.
-
-    steps    part of "step, type, granularity"
-    levels   only on a lower instruction set level
-    """
-
-    file: str
-    old: str
-    new: str
-    steps: str
-    levels: bool = False
-
-
-FAULTS = (
-    # The packers of B: constants of convolutions, and of products
-    Fault(
-        "kernels/cpu/packing.py", "total = total - 128 * b.shape[0]", "total = total - 127 * b.shape[0]", "conv, u8 u8"
-    ),
-    Fault(
-        "kernels/cpu/packing.py",
-        "for p in range(whole * group, layout.K):",
-        "for p in range(whole * group, layout.K - 1):",
-        "gemm, u8 s8",
-    ),
-    Fault(
-        "kernels/cpu/packing.py",
-        "piece = b[:, first : first + width]",
-        "piece = b[:, first : first + min(width, 48)]",
-        "gemm, u8 s8",
-    ),
-    Fault("kernels/cpu/packing.py", 'return -128 if dtype == "u8" and', 'return 0 if dtype == "u8" and', "conv, u8 u8"),
-    Fault(
-        "kernels/cpu/packing.py",
-        "(start - za * sums.astype(np.int64))",
-        "(start + za * sums.astype(np.int64))",
-        "conv, u8 s8, of the tensor",
-    ),
-    Fault("kernels/cpu/packing.py", "255 * int(low) < -32768", "255 * int(low) < -65536", "gemm, u8 s8, no zero", True),
-    Fault("kernels/cpu/pack_b.py", "value -= flip", "value -= flip + 1", "gemm, u8 u8, of the tensor"),
-    Fault(
-        "kernels/cpu/pack_b.py",
-        "if fast < width or depth % group or depth == 0:",
-        "if fast < width or depth == 0:",
-        "gemm, u8 s8",
-    ),
-    Fault(
-        "kernels/cpu/pack_b.py",
-        "put_s32(columns + 2 * plane, n, total)",
-        "put_s32(columns + 2 * plane, n, total + 1)",
-        "gemm, u8 s8, of rows",
-    ),
-    Fault("kernels/cpu/pack_b.py", "zb = block[34]", "zb = 0", "gemm, u8 u8, of the tensor"),
-    # What follows a product
-    Fault(
-        "kernels/cpu/finish.py",
-        "b.shl(one, b.sub(t, one))",
-        "b.shl(one, b.sub(b.sub(t, one), one))",
-        "gemm, u8 s8",
-    ),
-    Fault("kernels/cpu/finish.py", "vectors = (width + lanes - 1) // lanes", "vectors = width // lanes", "gemm, u8 s8"),
-    Fault(
-        "kernels/cpu/finish.py",
-        "for m in range(ranges[2], ranges[3]):",
-        "for m in range(ranges[2], max(ranges[2] + 1, ranges[3] - 1)):",
-        "gemm",
-    ),
-    # Rounding, saturation, special values
-    Fault(
-        "kernels/cpu/scalar.py",
-        "def half_even(r, seed, index):\n    return rint32(r)",
-        "def half_even(r, seed, index):\n    return floor32(r + _HALF)",
-        "quantize to",
-    ),
-    Fault("kernels/cpu/scalar.py", "if rest < np.uint32(0x400):", "if rest < np.uint32(0x200):", "quantize to"),
-    Fault(
-        "kernels/cpu/quantize.py",
-        'wide = "np.int64" if kernel.source == "s32" else "np.int32"',
-        'wide = "np.int32" if kernel.source == "s32" else "np.int8"',
-        "dequantize",
-    ),
-    Fault(
-        "kernels/cpu/reduce/dynamic.py",
-        "return usable(max(abs(lo), abs(hi)) / np.float32(high))",
-        "return usable(abs(hi) / np.float32(high))",
-        "dynamic",
-    ),
-    Fault(
-        "kernels/cpu/reduce/dynamic.py",
-        "return scale if _ZERO < scale < _INFINITY else _ONE",
-        "return scale if _ZERO < scale else _ONE",
-        "dynamic",
-    ),
-    Fault(
-        "kernels/cpu/cast.py",
-        "(largest, largest | sign) if inside else",
-        "(largest, largest | sign) if saturate else",
-        "cast to f16",
-    ),
-    Fault("kernels/cpu/cast.py", "bias = one >> fraction", "bias = (one >> fraction) + 1", "cast to f8e5m2"),
-    # Loops over views
-    Fault(
-        "kernels/cpu/nest.py",
-        'tests.append(f"{row}.strides[{n - 1}] == {row}.strides[{n}] * {row}.shape[{n}]")',
-        'tests.append("True")',
-        "abs",
-    ),
-    Fault(
-        "kernels/cpu/nest.py",
-        'tests = [f"{name}0 == 0", f"{name}1 == {self.out}.shape[{axis}]"]',
-        'tests = [f"{name}0 == 0"]',
-        "neg",
-    ),
-    Fault(
-        "kernels/cpu/lookup.py",
-        "end = b.and_(length, e.i64(-group))",
-        "end = b.and_(b.add(length, e.i64(1)), e.i64(-group))",
-        "lookup",
-    ),
-    Fault(
-        "kernels/cpu/lookup.py",
-        'b.icmp_signed("<", codes, e.constant(kind, 0)), high, low',
-        'b.icmp_signed("<=", codes, e.constant(kind, 0)), high, low',
-        "lookup",
-    ),
-    # Windows
-    Fault(
-        "kernels/cpu/conv/band.py",
-        "z % block[w.UD] == 0 and z // block[w.UD] < depth",
-        "z % block[w.UD] == 0 and z // block[w.UD] <= depth",
-        "conv",
-    ),
-    Fault(
-        "kernels/cpu/conv/band.py",
-        "fill(pixel + have * channels * size, padding, (reach - before - have) * channels)",
-        "fill(pixel + have * channels * size, 0, (reach - before - have) * channels)",
-        "conv",
-    ),
-    Fault("kernels/cpu/conv/band.py", "y = first + r - block[w.PH]", "y = first + r - block[w.PW]", "conv"),
-    Fault(
-        "kernels/cpu/pool.py", "end = n + after if padding else n", "end = n + before if padding else n", "average_pool"
-    ),
-    Fault(
-        "kernels/cpu/pool.py",
-        "np.int32(taps * np.int64(x_zero[()]))",
-        "np.int32(zc * yc * qc * np.int64(x_zero[()]))",
-        "average_pool",
-    ),
-    Fault(
-        "kernels/cpu/pool.py",
-        "row[i] > out[i] or row[i] != row[i] else",
-        "row[i] > out[i] else",
-        "max_pool, f32",
-    ),
-    # Moving data
-    Fault(
-        "kernels/cpu/moving/gather.py",
-        'f"{pad}    {place} += {extent}",',
-        'f"{pad}    {place} += {extent} - 1",',
-        "gather",
-    ),
-    Fault(
-        "kernels/cpu/moving/order.py",
-        "if v > values[mid] or (v != v and values[mid] == values[mid]):",
-        "if v >= values[mid] or (v != v and values[mid] == values[mid]):",
-        "topk",
-    ),
-    Fault("kernels/cpu/moving/order.py", "'>=' if kernel.upper else '<='", "'>' if kernel.upper else '<='", "trilu"),
-    Fault("kernels/cpu/moving/order.py", "or place + {kernel.depth} ==", "or place + {kernel.depth} + 1 ==", "one_hot"),
-    Fault(
-        "kernels/cpu/moving/resample.py",
-        "result += y.dtype.type(w) * x[min(max(z, 0), n - 1)]",
-        "result += y.dtype.type(w) * x[min(max(z, 0), n - 2)]",
-        "resize",
-    ),
-    Fault(
-        "kernels/moving/copy.py",
-        "if all(step == 0 for step in from_):",
-        "if any(step == 0 for step in from_):",
-        "expand",
-    ),
-    # The planner
-    Fault(
-        "executors/cutting.py",
-        "bounds = [min(units * i // c * axis.multiple, n) for i in range(c)] + [n]",
-        "bounds = [min(units * i // c * axis.multiple, n) for i in range(c)] + [n - n % axis.multiple]",
-        "gemm",
-    ),
-    Fault(
-        "executors/cutting.py",
-        "bounds = [min(i * tile[axis.name], n) for i in range(c + 1)]",
-        "bounds = [min(i * tile[axis.name], n) for i in range(c)]",
-        "softmax",
-    ),
-    Fault("executors/bound.py", "np.copyto(results[name], self._array(value, memory, external))", "pass", "reshape"),
-    Fault(
-        "executors/binding.py",
-        "for value in [*step.inputs.values(), *step.outputs.values()]:\n                last[value.name] = n",
-        "for value in step.outputs.values():\n                last[value.name] = n",
-        "network",
-    ),
-)
+SEED = 5
 
 
 def copied(target: Path) -> Path:
@@ -250,60 +57,166 @@ def misplaced() -> list[str]:
     return found
 
 
-def seen(fault: Fault, folder: Path, seconds: float, count: int) -> str | None:
-    """What the self-test says of the package in `folder` with this fault; None where it says nothing."""
+# In the copy ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def imported(file: Path) -> frozenset[Path]:
+    """Files of this package that a file of it imports."""
+    return frozenset(_named(ast.parse(file.read_text(encoding="utf-8")), file))
+
+
+def _named(tree: ast.AST, file: Path) -> Iterator[Path]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        where = PACKAGE if not node.level else file.parents[node.level - 1]
+        names = (node.module or "").split(".") if node.module else []
+        if not node.level:
+            if not names or names.pop(0) != "tilework":
+                continue
+        where = where.joinpath(*names)
+        for inner in (where, *(where / each.name for each in node.names)):
+            for path in (inner.with_suffix(".py"), inner / "__init__.py"):
+                if path.exists() and path != file:
+                    yield path
+
+
+def sources(text: str) -> list[Path]:
+    """Files of this package that the text of an entry imports, and those that these import, and so on."""
+    found, left = set(), set(_named(ast.parse(text), PACKAGE / "nowhere.py"))
+    while left:
+        path = left.pop()
+        found.add(path)
+        left |= imported(path) - found
+    return sorted(found)
+
+
+def stamp_of(text: str) -> str:
+    """A hash over the files that an entry's code comes from."""
+    digest = hashlib.sha256()
+    for path in sources(text):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def by_imports() -> None:
+    """Let this process keep entries by the files that they come from, and not by all files of the package."""
+    from ...kernels import cache as kept
+
+    whole = kept.key
+
+    def key(text: str) -> str:
+        return hashlib.sha256((whole(text) + stamp_of(text)).encode()).hexdigest()[:40]
+
+    kept.package_stamp = lambda: ""  # type: ignore[assignment]
+    kept.key = key
+
+
+def repeat(names: list[str], cell: list[str], layout: str, **more: Any) -> None:
+    """Print what is wrong with one configuration on these executors, a line for each."""
+    from .run import again
+
+    by_imports()
+    for name in names:
+        print(again(cell[0], cell[1], cell[2], layout, name, **more).splitlines()[-1])
+
+
+def look(steps: str, names: list[str], seconds: float, count: int, report: Path) -> None:
+    """Draw until a configuration differs, and write into `report` what is being tried, and in the end what differed."""
+    from .draw import SIZES
+    from .run import VARIANTS, compared, executors, levels, schedule
+
+    by_imports()
+    known = executors() | levels()
+    ways = {name: known[name] for name in names if name in known}
+    end, tried = time.process_time() + seconds, 0
+    for cell, layout, seed in schedule(SEED, steps):
+        if tried >= count or time.process_time() > end or not ways:
+            break
+        for n in range(VARIANTS):
+            variant = (n,)
+            at = {"cell": [cell.step, cell.dtype, cell.granularity], "layout": layout, "seed": seed, "variant": variant}
+            report.write_text(json.dumps(at), encoding="utf-8")
+            wrong = compared(cell, layout, seed, SIZES[-1], ways, variant)
+            tried += len(ways)
+            if wrong:
+                name, text = next(iter(wrong.items()))
+                report.write_text(json.dumps({**at, "executor": name, "text": text}), encoding="utf-8")
+                return
+    report.write_text(json.dumps({"tried": tried}), encoding="utf-8")
+
+
+# Around it -----------------------------------------------------------------------------------------------------------
+
+
+def _python(folder: Path, text: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "TILEWORK_CACHE_DIR": str(folder.parent / "cache")}
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        env=environment, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+
+
+def seen(fault: Fault, folder: Path, right: Path, seconds: float, count: int) -> tuple[str | None, int]:
+    """What the draws say of the package in `folder` with this fault, None where nothing; and how many there were."""
     file = folder / "tilework" / fault.file
-    right = file.read_text(encoding="utf-8")
-    file.write_text(right.replace(fault.old, fault.new), encoding="utf-8")
     report = folder / "found.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tilework.bench.prove", "--steps", fault.steps, "--stop", "--json", str(report)]
-    command += ["--count", str(count), *(["--other-level", "1"] if fault.levels else [])]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "TILEWORK_CACHE_DIR": str(folder / "cache")}
+    before = file.read_text(encoding="utf-8")
+    file.write_text(before.replace(fault.old, fault.new), encoding="utf-8")
+    given = f"{fault.steps!r}, {list(fault.executors)!r}, {seconds}, {count}, Path({str(report)!r})"
+    text = f"from pathlib import Path\nfrom tilework.bench.prove.planted import look\nlook({given})"
+    end = ""
     try:
-        run = subprocess.run(
-            [*command, "--minutes", str(seconds / 60), "--seed", "5"],
-            env=environment, cwd=folder, capture_output=True, text=True, timeout=20 * seconds + 120, check=False,
-        )  # fmt: skip
+        run = _python(folder, text, 20 * seconds + 600)
+        if run.returncode:
+            last = run.stderr.strip().splitlines()
+            end = f"the process ends with {run.returncode}: {last[-1] if last else ''}"
     except subprocess.TimeoutExpired:
-        return "it hangs"
+        end = "it hangs"
     finally:
-        file.write_text(right, encoding="utf-8")
+        file.write_text(before, encoding="utf-8")
     if not report.exists():
-        last = run.stderr.strip().splitlines()
-        return f"the process ends with {run.returncode}: {last[-1] if last else ''}"
-    failures = json.loads(report.read_text(encoding="utf-8"))["failures"]
-    return failures[0]["text"].strip().splitlines()[-1] if failures else None
+        return end or "nothing is said", 0  # it cannot be imported
+    found = json.loads(report.read_text(encoding="utf-8"))
+    if "tried" in found:
+        return None, found["tried"]
+    names = [found["executor"]] if "executor" in found else list(fault.executors)
+    given = f"{names!r}, {found['cell']!r}, {found['layout']!r}, seed={found['seed']!r}, variant={found['variant']!r}"
+    check = _python(right, f"from tilework.bench.prove.planted import repeat\nrepeat({given}, limit=100)", 600)
+    if check.returncode or check.stdout.split() != ["nothing"] * len(names):
+        raise RuntimeError(f"it differs without the fault, too: {found}\n{check.stdout}{check.stderr}")
+    return end or found["text"].strip().splitlines()[-1], 0
 
 
-def main(given: list[str] | None = None) -> int:
+def main(given: list[str] | None = None, say: Callable[[str], Any] = print) -> int:
     """Plant all faults, print which are found; 1 where one is missed."""
     parser = argparse.ArgumentParser(prog="python -m tilework.bench.prove.planted", description=__doc__)
-    parser.add_argument("--only", default="", help="faults whose file holds this text")
+    parser.add_argument("--only", default="", help="faults whose file or text has this regular expression")
     parser.add_argument("--first", type=int, default=1, help="begin with this one")
     parser.add_argument("--count", type=int, default=20_000, help="configurations that may be tried for each")
-    parser.add_argument("--seconds", type=float, default=300, help="how long the self-test may look for each")
+    parser.add_argument("--seconds", type=float, default=60, help="processor time in which each may be looked for")
     options = parser.parse_args(given)
     wrong = misplaced()
     if wrong:
         parser.error("; ".join(wrong))
-    chosen = [f for f in FAULTS if options.only in f.file][options.first - 1 :]
+    chosen = [f for f in FAULTS if re.search(options.only, f"{f.file} {f.old}")][options.first - 1 :]
     missed = []
-    with tempfile.TemporaryDirectory() as folder:
-        place = copied(Path(folder) / "copy")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, right = copied(Path(temporary) / "planted"), copied(Path(temporary) / "right")
         for n, fault in enumerate(chosen, 1):
             start = time.monotonic()
-            text = seen(fault, place, options.seconds, options.count)
-            took = time.monotonic() - start
-            print(
-                f"{n}/{len(chosen)} {fault.file}: {fault.old.splitlines()[0][:60]!r}: {text or 'MISSED'} ({took:.0f} s)",
-                flush=True,
-            )
+            text, tried = seen(fault, folder, right, options.seconds, options.count)
+            what = f"{fault.file}: {fault.old.splitlines()[0][:60]!r}"
+            took = f"{time.monotonic() - start:.0f} s"
+            say(f"{n}/{len(chosen)} {what}: {text or f'MISSED in {tried} configurations'} ({took})")
+            sys.stdout.flush()
             if text is None:
                 missed.append(fault)
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} planted faults found")
+    say(f"{len(chosen) - len(missed)} of {len(chosen)} planted faults found")
     for fault in missed:
-        print(f"missed: {fault.file}: {fault.old!r} became {fault.new!r} (tried on {fault.steps})")
+        say(f"missed: {fault.file}: {fault.old!r} became {fault.new!r} (tried on {fault.steps})")
     return 1 if missed else 0
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from ...executors.schemes import get
 from ...kernels import ops
 from ...kernels.window import SPATIAL
-from .draw import Cell, Draw, Family, cells
+from .draw import SIZES, Cell, Draw, Family, cells
 from .elements import bent
 
 BYTES = ("u8 s8", "s8 s8", "u8 u8", "s8 u8")
-REAL = ("f32 f32", "f16 f32", "f32 bf16")
+REAL = ("f32 f32", "f16 f32", "f32 bf16", "f16 f16", "bf16 bf16", "bf16 f32", "f32 f16", "f16 bf16", "bf16 f16")
 ZEROS = ("no zero points", "of the tensor", "of rows and columns")
+AFTER_REAL = ("with a bias", "through a function")
+AFTER_CODES = ("requantized", "requantized fixed", "with a residual", "by a table", "dequantized", *AFTER_REAL)
 SCHEMES = (
     "int8_channel",
     "int8_channel_asym",
@@ -29,26 +31,38 @@ SCHEMES = (
 )
 
 
-def _followed(draw: Draw, acc: Any, columns: int, integer: bool) -> Any:
+def _followed(draw: Draw, acc: Any, columns: int, how: str) -> Any:
     """What an epilogue may do with sums whose last axis has so many columns."""
-    how = draw.pick("", "requantize", "requantize", "function", "residual")
-    if how == "requantize" and integer:
-        many = (columns,) if draw.maybe() else ()
-        ratio = (2.0 ** draw.numbers.uniform(-16, -4, many)).astype(np.float32)
-        dtype = draw.pick("u8", "s8")
-        arithmetic = draw.pick("float", "float", "fixed")
-        codes = ops.requantize(acc, ratio, int(draw.code(dtype)), dtype, arithmetic=arithmetic)
+    many = (columns,) if draw.maybe() else ()
+    if how in ("requantized", "requantized fixed", "with a residual", "by a table"):
+        arithmetic = "fixed" if how.endswith("fixed") or (how != "requantized" and draw.maybe(0.3)) else "float"
+        dtype = draw.pick("u8", "s8") if how == "by a table" else draw.pick("u8", "s8", "u8", "s8", "u16", "s16")
+        lowest = -14.0 if draw.numbers.random() < 0.5 else -16.0
+        ratio = (2.0 ** draw.numbers.uniform(lowest, -4, many)).astype(np.float32)
+        zero = draw.code(dtype)
+        codes = ops.requantize(acc, ratio, int(zero), dtype, arithmetic=arithmetic)
+        if how == "by a table":
+            return ops.lookup(codes, draw.values(draw.pick("u8", "s8"), (256,)))
+        if how == "with a residual":
+            beside = draw.values(dtype, (columns,)) if draw.maybe() else draw.input(dtype, (1, columns))
+            scales = {"a_scale": draw.scale(), "b_scale": draw.scale(), "scale": draw.scale()}
+            zeros = {"a_zero_point": zero, "b_zero_point": draw.code(dtype), "zero_point": draw.code(dtype)}
+            return ops.add(codes, beside, **scales, **zeros, dtype=dtype)
         return ops.relu(codes, np.asarray(draw.code(dtype))) if draw.maybe(0.3) else codes
-    if how == "function":
+    if how == "through a function":
         return ops.map(bent, acc, draw.scale((columns,)))
-    if how == "residual" and str(acc.dtype) == "f32":
-        return ops.add(acc, draw.values("f32", (columns,), tame=True))
+    if how == "dequantized":
+        return ops.dequantize(acc, draw.scale(many), axis=-1 if many else None)
+    if how == "with a bias":
+        return ops.add(acc, draw.values(str(acc.dtype), (columns,), tame=True))
     return acc
 
 
 def _gemm(draw: Draw, cell: Cell) -> Any:
     of_a, of_b = cell.dtype.split()
     m, k, n = draw.size(), draw.size(), draw.size()
+    if draw.limit == SIZES[-1] and draw.numbers.random() < 0.1:  # enough for several threads
+        m, n = m + 150, n + 130
     batch = draw.shape(int(draw.pick(0, 0, 1, 2)), elements=4)
     real = cell.dtype in REAL
     a = draw.input(of_a, (*batch, m, k), tame=real)
@@ -64,7 +78,7 @@ def _gemm(draw: Draw, cell: Cell) -> Any:
         }
     if "x0" in draw.inputs and not isinstance(a.shape[0], int) and not batch and zeros and cell.granularity == ZEROS[2]:
         del zeros["a_zero_point"]  # so many rows are known at run time only
-    return _followed(draw, ops.gemm(a, b, **zeros), n, not real and of_a != "s16")
+    return _followed(draw, ops.gemm(a, b, **zeros), n, cell.step.removeprefix("gemm").strip())
 
 
 def _weights_of(draw: Draw, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -145,8 +159,8 @@ def _pool(draw: Draw, cell: Cell) -> Any:
 def _attention(draw: Draw, cell: Cell) -> Any:
     batch, shared, group = int(draw.pick(1, 2)), int(draw.pick(1, 2)), int(draw.pick(1, 1, 3))
     m, n, d, e = draw.size(1, 70), draw.size(1, 70), draw.size(1, 33), draw.size(1, 33)
-    q = draw.input("f32", (batch, shared * group, m, d), tame=True)
-    k, v = draw.input("f32", (batch, shared, n, d), tame=True), draw.input("f32", (batch, shared, n, e), tame=True)
+    q = draw.input(cell.dtype, (batch, shared * group, m, d), tame=True)
+    k, v = (draw.input(cell.dtype, (batch, shared, n, width), tame=True) for width in (d, e))
     mask = draw.pick(None, draw.numbers.integers(0, 2, (m, n)).astype(bool))
     return ops.attention(q, k, v, mask, causal=draw.maybe(0.3), compute=cell.granularity, scale=0.3)
 
@@ -184,11 +198,19 @@ def _network(draw: Draw, cell: Cell) -> Any:
 
 FAMILIES = (
     Family(cells(("network",), ("u8 s8",), ("one output", "branches")), _network),
-    Family((*cells(("gemm",), BYTES, ZEROS), *cells(("gemm",), ("s16 s16", *REAL), ZEROS[:1])), _gemm),
     Family(
         (
-            *cells(("conv", "depthwise conv", "conv_transpose"), ("u8 s8", "s8 s8", "u8 u8"), ZEROS),
-            *cells(("conv", "depthwise conv", "conv_transpose"), ("f32 f32",), ZEROS[:1]),
+            *cells(["gemm", *(f"gemm {how}" for how in AFTER_CODES)], BYTES, ZEROS),
+            *cells(("gemm",), ("s16 s16",), ZEROS[:1]),
+            *cells(("gemm",), REAL, ZEROS[:1]),
+            *cells([f"gemm {how}" for how in AFTER_REAL], REAL[:3], ZEROS[:1]),
+        ),
+        _gemm,
+    ),
+    Family(
+        (
+            *cells(("conv", "depthwise conv", "conv_transpose"), BYTES, ZEROS),
+            *cells(("conv", "depthwise conv", "conv_transpose"), ("f32 f32", "f16 f32", "f32 bf16"), ZEROS[:1]),
         ),
         _conv,
     ),

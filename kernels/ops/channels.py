@@ -12,7 +12,7 @@ from ...primitives.pipeline import Value
 from ..reduce.groups import GroupNormalize
 from ..reduce.response import LocalResponse
 from ..reduce.rows import REAL
-from .given import Operand, dtype_of, only, pipeline_of, reals, value_of
+from .given import Operand, dtype_of, one, only, pipeline_of, reals, value_of
 from .moving import cast
 
 
@@ -54,7 +54,7 @@ def local_response_norm(
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(f"local_response_norm: size is {size!r}; 1 channel at least works")
     numbers: dict[str, Any] = {
-        name: reals(given, f"local_response_norm: {name}").reshape(())
+        name: one(reals(given, f"local_response_norm: {name}"), f"local_response_norm: {name}")
         for name, given in (("alpha", alpha), ("beta", beta), ("bias", bias))
     }
     numbers["alpha"] = numbers["alpha"] / np.float32(size)
@@ -84,5 +84,7 @@ def _grouped(op: str, x: Value, each: int, scale: Operand, bias: Operand, epsilo
         if len(given.shape) != 1:
             raise ShapeMismatch(f"{op}: {slot} has shape {sizes.show(given.shape)}; one for each channel, (C,), works")
         operands[slot] = given
-    operands["epsilon"] = epsilon if isinstance(epsilon, Value) else reals(epsilon, f"{op}: epsilon").reshape(())
+    operands["epsilon"] = (
+        epsilon if isinstance(epsilon, Value) else one(reals(epsilon, f"{op}: epsilon"), f"{op}: epsilon")
+    )
     return only(x.pipeline.add(GroupNormalize(dtype_of(x), len(x.shape), each), x=x, **operands))

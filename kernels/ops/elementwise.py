@@ -28,6 +28,7 @@ from .given import (
     constant_like,
     dtype_of,
     narrowed,
+    one,
     only,
     pipeline_of,
     reals,
@@ -122,10 +123,10 @@ def add(
                 )
             s, z = carried.scale, carried.zero_point if z is None else z
         z = 0 if z is None else z
-        operands[f"{prefix}scale"] = s if isinstance(s, Value) else reals(s, f"add: {prefix}scale").reshape(())
-        operands[f"{prefix}zero_point"] = (
-            z if isinstance(z, Value) else zero_points(z, source, f"add: {prefix}zero_point").reshape(())
-        )
+        what = f"add: {prefix}scale"
+        operands[f"{prefix}scale"] = s if isinstance(s, Value) else one(reals(s, what), what)
+        what = f"add: {prefix}zero_point"
+        operands[f"{prefix}zero_point"] = z if isinstance(z, Value) else one(zero_points(z, source, what), what)
     kernel = steps.AddQuantized(dtype_of(a), dtype_of(b), codes.name, len(shape), a_at, b_at)
     y = pipe.add(kernel, **operands)
     s, z = operands["scale"], operands["zero_point"]

@@ -13,6 +13,7 @@ from ...primitives.errors import (
     DTypeMismatch,
     PipelineError,
     QuantizationError,
+    ShapeMismatch,
 )
 from ...primitives.pipeline import Pipeline, Value
 
@@ -96,7 +97,7 @@ def integers(given: Any, dtype: str, what: str) -> np.ndarray[Any, Any]:
     check_native(array, what)
     known = dtypes.get(dtype)
     if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
-        array = array.astype(np.int64) if (np.abs(array) < 2.0**62).all() else array
+        array = array.astype(np.int64) if (np.abs(array.astype(np.float64)) < 2.0**62).all() else array
     if array.dtype.kind not in "iu":
         if array.dtype.kind == "O" or (array.dtype.kind == "f" and array.size):
             raise ArgumentError(f"{what} is {given!r}; an integer of {dtype} ({known.min} to {known.max}) works")
@@ -105,6 +106,13 @@ def integers(given: Any, dtype: str, what: str) -> np.ndarray[Any, Any]:
         bad = array[(array < known.min) | (array > known.max)].flat[0]
         raise ArgumentError(f"{what} {bad} is outside {dtype}, which is {known.min} to {known.max}")
     return array.astype(known.code)
+
+
+def one(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
+    """A constant of which there is one, whatever its dimensions."""
+    if array.size != 1:
+        raise ShapeMismatch(f"{what} has shape {array.shape}; one works")
+    return array.reshape(())
 
 
 def zero_points(given: Any, dtype: str, what: str) -> np.ndarray[Any, Any]:

@@ -23,7 +23,7 @@ from ..moving.relative import letters, measured, relative
 from ..moving.resize import Resize
 from ..moving.scatter import ScatterElements, ScatterND
 from ..moving.views import Expand, Rearrange, Reshape, Slice, Tile, Transpose
-from .given import Operand, constant_like, dtype_of, only, pipeline_of, value_of
+from .given import Operand, constant_like, dtype_of, one, only, pipeline_of, value_of
 from .quantize import dequantize, quantize
 
 LAST = 2**62  # a stop beyond every axis
@@ -403,7 +403,8 @@ def arange(like: Operand, count: SizeLike, start: Operand = 0, step: Operand = 1
     many = relative([count], [like.shape], "arange")[0]
     kernel = Range(kind, many, dtype_of(like), like.ndim)
     first, width = (
-        v if isinstance(v, Value) else np.asarray(v, dtypes.get(kind).numpy).reshape(()) for v in (start, step)
+        v if isinstance(v, Value) else one(np.asarray(v, dtypes.get(kind).numpy), f"arange: {name}")
+        for name, v in (("start", start), ("step", step))
     )
     return only(pipe.add(kernel, start=first, step=width, like=like))
 

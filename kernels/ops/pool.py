@@ -15,7 +15,7 @@ from ...primitives.pipeline import Value
 from ...primitives.quantization import QuantParams
 from ..pool import CODES, NUMBERS, Pool
 from ..window import SPATIAL, Window, layout, paddings, per_axis, same
-from .given import Operand, dtype_of, only, pipeline_of, reals, value_of, zero_points
+from .given import Operand, dtype_of, one, only, pipeline_of, reals, value_of, zero_points
 
 Size = int | Sequence[int]
 
@@ -207,17 +207,11 @@ def _scaled(op: str, kernel: Pool, x: Value, codes: dict[str, Any]) -> tuple[Poo
     operands: dict[str, Any] = {"x": x}
     for slot, given, kind in (("x_zero_point", x_zero, kernel.x_dtype), ("zero_point", zero, dtype)):
         if not isinstance(given, Value):
-            given = zero_points(given, kind, f"{op}: {slot}")
-            if given.size != 1:
-                raise ShapeMismatch(f"{op}: {slot} has shape {given.shape}; one works")
-            given = given.reshape(())
+            given = one(zero_points(given, kind, f"{op}: {slot}"), f"{op}: {slot}")
         operands[slot] = given
     if multiplier is None:
         multiplier = 1.0
     if not isinstance(multiplier, Value):
-        multiplier = reals(multiplier, f"{op}: multiplier")
-        if multiplier.size != 1:
-            raise ShapeMismatch(f"{op}: multiplier has shape {multiplier.shape}; one works")
-        multiplier = multiplier.reshape(())
+        multiplier = one(reals(multiplier, f"{op}: multiplier"), f"{op}: multiplier")
     operands["multiplier"] = multiplier
     return replace(kernel, dtype=dtype), operands, quant

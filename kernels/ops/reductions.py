@@ -17,7 +17,7 @@ from ..reduce import REDUCTIONS, DynamicQuantize, Extremes, Normalize, Parameter
 from ..reduce.coded import CODES
 from ..reduce.coded import OPS as CODED
 from ..reduce.rows import REAL
-from .given import Operand, dtype_of, only, pipeline_of, reals, value_of, zero_points
+from .given import Operand, dtype_of, one, only, pipeline_of, reals, value_of, zero_points
 from .moving import reshape
 from .quantize import quantize
 from .tabled import tabled
@@ -206,7 +206,7 @@ def _normalize(
         shape = tuple(operands["bias"].shape)
         operands["scale"] = pipe.constant(np.ones([int(n) for n in shape], dtypes.get(dtype).numpy))
     kernel = Normalize(dtype, len(x.shape), axes, centre, "scale" in operands, "bias" in operands, statistics)
-    epsilon = epsilon if isinstance(epsilon, Value) else reals(epsilon, f"{op}: epsilon").reshape(())
+    epsilon = epsilon if isinstance(epsilon, Value) else one(reals(epsilon, f"{op}: epsilon"), f"{op}: epsilon")
     return pipe.add(kernel, x=x, epsilon=epsilon, **operands)
 
 

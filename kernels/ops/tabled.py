@@ -15,7 +15,7 @@ from ..elementwise import CODES, TABLE, Elementwise, QuantizedElementwise
 from ..indexing import Index, broadcast
 from ..lookup import ENTRIES, Lookup
 from ..reference.elementwise.steps import elementwise_quantized
-from .given import Operand, constant_like, dtype_of, only, pipeline_of, reals, value_of
+from .given import Operand, constant_like, dtype_of, one, only, pipeline_of, reals, value_of
 from .quantizations import affine_params
 
 KEPT = ("minimum", "maximum", "where")  # what chooses between its operands keeps a quantization that they share
@@ -26,7 +26,7 @@ def numbers_of(op: str, given: Mapping[str, Operand]) -> dict[str, Any]:
     found = {}
     for slot, usual in TABLE[op].numbers:
         x = usual if given.get(slot) is None else given[slot]
-        found[slot] = x if isinstance(x, Value) else reals(x, f"{op}: {slot}").reshape(())
+        found[slot] = x if isinstance(x, Value) else one(reals(x, f"{op}: {slot}"), f"{op}: {slot}")
     return found
 
 

@@ -14,7 +14,7 @@ from ..attention_coded import AttentionCoded
 from ..cache_append import CacheAppend
 from ..indexing import Index
 from .coded_rows import CodedRows
-from .given import Operand, dtype_of, integers, only, pipeline_of, reals, value_of
+from .given import Operand, dtype_of, integers, one, only, pipeline_of, reals, value_of
 from .moving import concat, reshape
 from .moving import slice as cut
 from .reductions import dynamic_quantize
@@ -95,7 +95,7 @@ def attention(
         if not isinstance(depth, int):
             raise ArgumentError(f"attention: the depth {depth} is known only at run time; give scale=")
         scale = 1.0 / np.sqrt(max(depth, 1))
-    operands["scale"] = scale if isinstance(scale, Value) else reals(scale, "attention: scale").reshape(())
+    operands["scale"] = scale if isinstance(scale, Value) else one(reals(scale, "attention: scale"), "attention: scale")
     if compute not in ("f32", "int8"):
         raise ArgumentError(f"attention: compute {compute!r}; 'f32' and 'int8' work")
     if compute == "int8" and scales is None:

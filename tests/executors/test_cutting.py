@@ -55,3 +55,46 @@ def test_what_cannot_be_cut_stays_whole_and_short_work_is_one_tile():
     assert cut(cutting.LONG * 10, 20, 1).counts == (3, 1)
     assert cut(cutting.LONG, 8000, 1).counts == (1, 1)
     assert cut(cutting.LONG, 8000, 2).counts == (2, 1)
+
+
+class Blocks(Rows):
+    """The same along two axes that can be cut."""
+
+    def index_space(self):
+        return IndexSpace((Axis("m", "M"), Axis("n", "N", multiple=self.multiple)))
+
+
+def test_a_long_step_of_few_rows_is_cut_along_the_next_axis_too():
+    operand = Operand.make(0, 0, "f4", (3, 800))
+    found = cutting.cut(Blocks(cutting.LONG * 10), (3, 800), [operand, operand], 1)
+    assert found.counts == (3, 4)
+    rows = sorted({tuple(r) for r in found.ranges[:, :2].tolist()})
+    assert rows == [(0, 1), (1, 2), (2, 3)]
+    assert all(n % 8 == 0 for n in found.ranges[:, 2].tolist())
+
+
+def test_work_that_is_small_is_one_tile_and_threads_share_the_rest():
+    assert cut(cutting.SMALL - 1, 8000, 3).counts == (1, 1)
+    assert cut(cutting.SMALL, 8000, 3).counts == (3, 1)
+    assert cut(cutting.SMALL, 8000, 1).counts == (1, 1)
+    assert cut(cutting.SMALL, 8, 3).counts == (1, 1)  # one multiple
+    assert cut(cutting.SMALL, 0, 3).ranges.shape == (0, 4)
+    lengths = cut(cutting.SMALL, 100, 3).ranges[:, :2]
+    assert lengths.tolist() == [[0, 32], [32, 64], [64, 100]]
+
+
+def test_reading_less_twice_decides_which_axis_is_cut():
+    class Product(Blocks):
+        def signature(self):
+            return (
+                ArgSpec("a", "f32", shape=("M", "K"), follows=("m", None)),
+                ArgSpec("b", "f32", shape=("K", "N"), follows=(None, "n")),
+                ArgSpec("y", "f32", "write", shape=("M", "N"), follows=("m", "n")),
+            )
+
+    def counts(m, n):
+        operands = [Operand.make(0, 0, "f4", shape) for shape in ((m, 64), (64, n), (m, n))]
+        return cutting.cut(Product(10 * cutting.SMALL, 8), (m, n), operands, 2).counts
+
+    assert counts(4096, 64) == (2, 1)  # b is small: both threads read all of it
+    assert counts(64, 4096) == (1, 2)

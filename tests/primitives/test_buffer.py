@@ -21,7 +21,7 @@ from tilework.primitives.errors import (
     ShapeMismatch,
 )
 from tilework.primitives.layout import LayoutSpec
-from tilework.primitives.memory import address_of, aligned_bytes
+from tilework.primitives.memory import address_of, aligned_bytes, array_at
 from tilework.primitives.quantization import QuantParams
 
 NUMPY_EXPORTS_READ_ONLY = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # DLPack 1.0 came to NumPy then
@@ -578,3 +578,26 @@ def test_an_array_that_steps_otherwise_than_a_layout_with_gaps_is_refused():
     gaps = LayoutSpec((4, 3), [8, 1])
     with pytest.raises(LayoutError, match=r"steps \(8, 1\) bytes; the array steps \(3, 1\)"):
         Buffer.from_array(np.zeros((4, 3), np.uint8), layout=gaps)
+
+
+def test_a_copy_of_memory_that_repeats_itself_has_its_axes_in_order():
+    window = np.lib.stride_tricks.sliding_window_view(placed(np.arange(9, dtype=np.int16), 64, off=2), 4)
+    buf = Buffer.from_array(window, align=64)
+    assert buf.copied
+    assert buf.layout.strides == (4, 1)
+    assert_array_equal(buf.numpy(), window, strict=True)
+
+
+def test_a_buffer_is_wrapped_as_it_is_or_with_other_axes():
+    buf = Buffer.from_array(np.zeros((2, 3), np.uint8), axes="MK")
+    assert Buffer.from_array(buf).layout.axes == "MK"
+    assert Buffer.from_array(buf, axes="NC").layout.axes == "NC"
+
+
+def test_memory_at_an_address():
+    a = np.arange(12, dtype=np.int16).reshape(3, 4)
+    view = array_at(address_of(a) + 2 * 11, (3, 2), (-8, -4), a.dtype, False, a)
+    assert_array_equal(view, a[::-1, ::-2], strict=True)
+    assert np.shares_memory(view, a)
+    assert array_at(0, (2, 3), (6, 2), a.dtype, True, None).shape == (2, 3)  # no memory: arbitrary content
+    assert not array_at(address_of(a), (0, 3), (6, 2), a.dtype, True, a).flags.writeable

@@ -1,5 +1,7 @@
 """The kernel contract: slots, index spaces, intervals."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -119,3 +121,42 @@ def test_an_axis_knows_its_size_as_an_expression():
     assert Axis("m", "2*M").size() == size("2*M")
     assert Axis("m", 5).size() == 5
     assert np.int64(Axis("m", np.int64(5)).size()) == 5
+
+
+def test_what_a_kernel_says_is_kept_only_where_it_cannot_change():
+    class Growing:
+        name, slots = "growing", 1
+
+        def signature(self):
+            return tuple(ArgSpec(f"y{n}", "u8", "write") for n in range(self.slots))
+
+        def execute(self, ctx): ...
+
+    kernel = Growing()
+    assert len(signature(kernel)) == 1
+    kernel.slots = 2
+    assert len(signature(kernel)) == 2
+
+    @dataclass
+    class Open(Growing):
+        slots: int = 1
+
+    @dataclass(frozen=True)
+    class Closed(Growing):
+        slots: int = 1
+
+    @dataclass(frozen=True, slots=True)
+    class Small:
+        name: str = "small"
+
+        def signature(self):
+            return (ArgSpec("y", "u8", "write"),)
+
+        def execute(self, ctx): ...
+
+    opened, closed = Open(), Closed()
+    assert len(signature(opened)) == len(signature(closed)) == 1
+    opened.slots = 3
+    assert len(signature(opened)) == 3
+    assert signature(closed) is signature(closed)
+    assert signature(Small()) == signature(Small())

@@ -303,3 +303,19 @@ def test_letters_can_be_changed_with_the_blocks_following():
 def test_the_repr_can_be_read_back():
     for layout in (BLOCKED, LayoutSpec((2, 3), (1, 2)), LayoutSpec((7, 4), axes="NK", capacity={"N": 9})):
         assert eval(repr(layout)) == layout
+
+
+def test_bytes_of_packed_elements_in_three_dimensions():
+    layout = LayoutSpec((2, 3, 5))
+    assert layout.byte_offset((1, 2, 3), "u4") == 1 * 9 + 2 * 3 + 1
+    assert layout.byte_offset((1, 2, 3), "u2") == 1 * 6 + 2 * 2 + 0
+    assert LayoutSpec(()).byte_offset((), "u8") == 0
+    assert layout.view_on(np.zeros(18, np.uint8), "u4").shape == (2, 3, 3)
+    assert layout.view_on(np.zeros(30, np.uint8), "u8").shape == (2, 3, 5)
+
+
+def test_a_single_index_or_none_never_overlaps():
+    assert not LayoutSpec((0, 5), [0, 0]).has_internal_overlap()
+    assert not LayoutSpec((1, 1), [0, 0]).has_internal_overlap()
+    assert LayoutSpec((2, 1), [0, 1]).has_internal_overlap()
+    assert LayoutSpec((3, 4), [1, 1]).has_internal_overlap()

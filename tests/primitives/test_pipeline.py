@@ -523,3 +523,13 @@ def test_a_size_may_be_zero_and_not_less():
     assert Pipeline("none").input("x", "u8", (0, 4)).shape == (0, 4)
     with pytest.raises(ShapeMismatch, match="sizes are 0 or more"):
         Pipeline("less").input("x", "u8", (-1, 4))
+
+
+def test_a_wide_web_of_steps_is_searched_for_cycles_once():
+    """Each step reads the one before twice: there are 2**60 ways from the last to the first."""
+    pipe = Pipeline("web")
+    both = Fake("both", (*(ArgSpec(slot, "f32", shape=("N",)) for slot in "ab"), ArgSpec("y", "f32", "write")))
+    value = pipe.input("x", "f32", (4,))
+    for n in range(60):
+        value = pipe.add(both, a=value, b=value, y=pipe.buffer(f"b{n}", "f32", (4,)))
+    assert len(pipe.steps) == 60

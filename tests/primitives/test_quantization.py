@@ -379,3 +379,12 @@ def test_a_block_is_shown_where_there_is_one():
 def test_a_zero_point_outside_its_type_says_what_fits(dtype, text):
     with pytest.raises(QuantizationError, match=text):
         QuantParams(1.0, 1 if dtype[0] == "f" else 128, dtype)
+
+
+def test_zero_points_cannot_be_written():
+    given = np.array([1, 2], np.int8)
+    params = QuantParams([1.0, 1.0], given, "s8", axis=0)
+    given[0] = 9
+    assert params.zero_point.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        params.zero_point[0] = 0

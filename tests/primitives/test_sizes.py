@@ -185,3 +185,13 @@ def test_substitution_takes_sizes_for_names_all_at_once():
     assert substitute(size("M + 2*N"), {"M": "N", "N": "M"}) == size("N + 2*M")
     assert substitute(size("ceildiv(M, 4)"), {"M": "4*P"}) == size("P")
     assert isinstance(substitute(size("M"), {}), Size)
+
+
+def test_a_number_less_a_size_and_small_powers():
+    assert evaluate(7 - size("N"), {"N": 3}) == 4
+    assert evaluate(7 + size("N") * 2, {"N": 3}) == 13
+    for power in range(9):
+        assert evaluate(size(f"(N+1)**{power}"), {"N": 2}) == 3**power
+    for wrong in ("N**9", "N**-1", "N**M"):
+        with pytest.raises(SizeError):
+            size(wrong)

@@ -1,0 +1,129 @@
+"""Mutants that no test can or should tell from what they were made of, and why.
+
+A mutant that survives is explained by the first line below that holds its file, its line's text or its function, and
+its rule. A text that is not in its file any more is found by a test, so that reasons do not outlive what they are of.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2]
+REASONS = {
+    "search": "chooses among plans that are all right; tests bound how good the choice is, not which it is",
+    "pace": "measures or chooses whether threads pay; either choice runs the same program",
+    "same": "what it gives is the same for every value that can come there",
+    "again": "work that is done twice, or a result that is computed anew instead of kept",
+    "text": "the wording or the spacing of what people read, or of a file that is read back the same",
+    "words": "a number of the call or a word that what is called does not use here",
+    "room": "takes more memory than it needs, and nothing else changes",
+}
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Mutants of one place.
+
+    file    in the package
+    place   the text of the line, or "def" and the name of a function, all of whose survivors are meant
+    reason  one of REASONS
+    rules   beginnings of the rules that are meant; all where there are none
+    """
+
+    file: str
+    place: str
+    reason: str
+    rules: tuple[str, ...] = ()
+
+
+ALIKE: tuple[Alike, ...] = (
+    # Where buffers of the arena go: an order is tried, and placed without overlap whatever it is
+    *(Alike("primitives/arena.py", f"def {name}", "search") for name in ("best", "_fullest", "_rising", "_moved")),
+    Alike("primitives/arena.py", "def _descending", "search"),
+    Alike("primitives/arena.py", "gaps[gaps < size] = _NEVER", "search", ("Lt is",)),
+    Alike(
+        "primitives/arena.py",
+        "self.aligned_bound = lower_bound((r.size + -r.size % r.align, r.first, r.last) for r in requests)",
+        "search",
+    ),
+    Alike("primitives/storage.py", "archive.writestr(GRAPH, json.dumps(graph, indent=1))", "text", ("1 is",)),
+    Alike("primitives/layout.py", "low = first + sum(s for s in steps if s < 0)", "same", ("Lt is",)),
+    Alike("primitives/conversion.py", "def _memory_order", "same", ("USub",)),
+    # How often each axis is cut, and which steps run beside each other
+    *(Alike("executors/cutting.py", f"def {name}", "search") for name in ("_counts", "_traffic", "cost_of")),
+    Alike("executors/cutting.py", "if threads <= 1 or cost < SMALL:", "search"),
+    Alike("executors/binding.py", "def _alone", "search"),
+    Alike("executors/binding.py", "laid.cost += how.cost", "search"),
+    Alike("executors/lowering.py", "if chain is not None and len(chain) > 1:", "same", ("Gt is",)),
+    Alike(
+        "executors/verify.py", "if len(edges) > 1 and not (edges[1:, 0] >= edges[:-1, 1]).all():", "same", ("Gt is",)
+    ),
+    # Whether threads pay, and what is kept from run to run
+    Alike("executors/bound.py", "def _timed", "pace"),
+    Alike("executors/bound.py", "def call_team", "pace"),
+    Alike("executors/bound.py", "self.pace = Pace() if binding.parallel and self.cost < SHORT else None", "pace"),
+    Alike(
+        "executors/bound.py",
+        "if self.pace is not None and self.pace.undecided and len(self.binding.parts) == 1:",
+        "pace",
+    ),
+    Alike("executors/plan.py", "start = time.perf_counter() if bound.pace is not None else 0.0", "pace"),
+    Alike("executors/plan.py", "if type(given) is not dict:", "again", ("IsNot",)),
+    Alike("executors/plan.py", "a.shape if contiguous or a.flags.c_contiguous else (a.shape, a.strides)", "again"),
+    Alike("executors/program.py", "def team_address", "words"),
+    Alike(
+        "executors/program.py",
+        "self.team[:TEAM] = workers, worker_address(), self.bases_address, self.bases.strides[0], 0, 0, int(wake)",
+        "words",
+        ("0 is",),
+    ),
+    Alike("executors/program.py", "pitch = -(-bases // 8) * 8", "room", ("FloorDiv", "8 is")),
+    Alike(
+        "executors/states.py",
+        "return bool(flags.c_contiguous and flags.writeable and flags.aligned and array.ctypes.data % max(align, 1) == 0)",
+        "again",
+        ("1 is",),
+    ),
+)
+
+
+@cache
+def _lines(file: str) -> tuple[tuple[str, ...], dict[str, list[range]]]:
+    """The stripped lines of a file, and where its functions are, each with those inside of it."""
+    text = (PACKAGE / file).read_text(encoding="utf-8")
+    found: dict[str, list[range]] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.setdefault(node.name, []).append(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return tuple(line.strip() for line in text.splitlines()), found
+
+
+def why(file: str, line: int, rule: str) -> str | None:
+    """The reason why a mutant that survives is one that may; None where there is none."""
+    lines, functions = _lines(file)
+    for alike in ALIKE:
+        if alike.file != file or (alike.rules and not rule.startswith(alike.rules)):
+            continue
+        name = alike.place.removeprefix("def ")
+        if name != alike.place:
+            if any(line in where for where in functions.get(name, ())):
+                return alike.reason
+        elif lines[line - 1] == alike.place:
+            return alike.reason
+    return None
+
+
+def gone() -> list[str]:
+    """Places that are not in their files, and reasons that there are not."""
+    found = []
+    for alike in ALIKE:
+        lines, functions = _lines(alike.file)
+        name = alike.place.removeprefix("def ")
+        if alike.place not in lines and (name == alike.place or name not in functions):
+            found.append(f"{alike.file}: {alike.place}")
+        if alike.reason not in REASONS:
+            found.append(f"{alike.file}: no reason {alike.reason!r}")
+    return found
