@@ -86,8 +86,9 @@ class Draw:
                 return x
         else:  # of packed types the codes, in a byte each
             wide = np.int64 if kind.min < 0 else np.uint64
-            x = np.array(self.numbers.integers(int(kind.min), int(kind.max), shape, wide, True), kind.code)
-            special = np.array([int(kind.min), int(kind.max), 0], object).astype(kind.code)
+            number = kind.code if kind.packed else kind.numpy
+            x = np.array(self.numbers.integers(int(kind.min), int(kind.max), shape, wide, True), number)
+            special = np.array([int(kind.min), int(kind.max), 0], object).astype(number)
         if self.numbers.random() < 0.2 and kind.kind not in ("float", "scale"):
             return special[self.numbers.integers(0, 2, shape)]
         at = self.numbers.random(shape) < 0.05
