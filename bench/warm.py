@@ -15,6 +15,7 @@ from rich.progress import track
 from .. import ops
 from ..executors import SingleThreadExecutor, TilingExecutor
 from ..executors import inputs as doors
+from ..executors.kept import files
 from ..kernels import bundle, cache, forge
 from ..primitives import sizes
 from ..primitives.errors import Unsupported
@@ -31,14 +32,18 @@ def _say(facts: dict[str, Any], text: str, as_json: bool) -> None:
 def show_cache(as_json: bool) -> None:
     """Print where the cache is and what it holds."""
     facts = bundle.info()
+    plans = [stat.st_size for path, stat in files.entries() if path.suffix == ".run"]
+    facts |= {"plans": len(plans), "plans_bytes": sum(plans)}
     state = "writable" if facts["writable"] else "not writable: kernels are compiled in each process"
-    _say(facts, f"{facts['folder']}\n{facts['entries']} kernels, {facts['bytes'] / 2**20:.1f} MiB, {state}", as_json)
+    held = f"{facts['entries']} kernels, {facts['bytes'] / 2**20:.1f} MiB; {len(plans)} plans of models, "
+    _say(facts, f"{facts['folder']}\n{held}{sum(plans) / 2**20:.1f} MiB; {state}", as_json)
 
 
 def clear_cache(as_json: bool) -> None:
-    """Remove every entry of the cache."""
-    removed = cache.clear()
-    _say({"removed": removed}, f"removed {removed} kernels from {cache.folder()}", as_json)
+    """Remove every entry of the cache, and every plan."""
+    removed, plans = cache.clear(), files.clear()
+    text = f"removed {removed} kernels and {plans} files of plans from {cache.folder()}"
+    _say({"removed": removed, "plans_removed": plans}, text, as_json)
 
 
 def bundle_cache(file: str, load: bool, as_json: bool) -> None:

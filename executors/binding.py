@@ -388,7 +388,8 @@ class Binder:
             lengths = [0, *itertools.accumulate([*map(len, words[:leading]), len(params), *map(len, words[leading:])])]
             begins = [*lengths[:leading], *lengths[leading + 1 : -1]]
             places = tuple((n, o.ndim) for n, o in zip(begins, swept, strict=True))
-            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled, places)
+            given = tuple(o.constant for o in swept)
+            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled, places, given)
             laid.stages.append(Stage(tiles, (row,)))
 
     def _tile_of(

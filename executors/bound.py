@@ -21,6 +21,8 @@ from .program import FIRST_EXTERNAL, Program, RunMemory, Stage
 from .tiles import choose, extents, facts_of, named, raise_status, run_whole
 
 if TYPE_CHECKING:
+    from .binding import Binder
+    from .kept.plan import KeptBinder
     from .plan import TilingPlan
 
 Array = np.ndarray[Any, Any]
@@ -30,11 +32,16 @@ CONTEXTS = 16  # run contexts that a binding keeps for later runs
 class Bound:
     """A plan at given sizes, with a pool of run contexts."""
 
-    def __init__(self, plan: TilingPlan, binding: Binding) -> None:
+    def __init__(
+        self, plan: TilingPlan, binding: Binding, binder: Binder | KeptBinder | None = None, cost: float | None = None
+    ) -> None:
+        """binder, cost  where the plan is kept, what stands for its binder, and what the laid out steps cost."""
         self.plan = plan
         self.binding = binding
+        self._binder = binder if binder is not None else plan.binder
+        self.keep: Any = None  # what has to live as long
         self._pool: list[RunMemory] = []
-        self._values = plan.binder.values
+        self._values = self._binder.values
         self._names = [n for n in binding.externals if self._values[n].dtype is not None]
         typed = [FIRST_EXTERNAL + i for i, n in enumerate(binding.externals) if self._values[n].dtype is not None]
         self._bases = np.array(typed, np.intp)
@@ -55,8 +62,8 @@ class Bound:
                 seen[id(value)] = name
                 self._direct[value.name] = name
         reached = {*plan._wanted, *self._direct}
-        self._asked = [slot for slot in plan.binder.asked if slot[2].name in reached]
-        self.cost = sum(item.cost for item in binding.laid)
+        self._asked = [slot for slot in self._binder.asked if slot[2].name in reached]
+        self.cost = sum(item.cost for item in binding.laid) if cost is None else cost
         programs = [part for part in binding.parts if isinstance(part, Program)]
         self.fast = (
             len(binding.parts) == len(programs) == 1
@@ -64,10 +71,10 @@ class Bound:
             and not plan._has_state
             and all(v.dtype is not None for v in plan._wanted.values())
             and all(binding.placed[n].strides is None for n in self._names)
-            and not any(n in plan.binder.aligns for n in self._names)
+            and not any(n in self._binder.aligns for n in self._names)
             and usable()
         )
-        self._program = programs[0] if programs else Program(())
+        self.program = programs[0] if programs else Program(())
         self._launchers: dict[bool, list[Launcher]] = {False: [], True: []}
         self.pace = Pace() if binding.parallel and self.cost < SHORT else None
 
@@ -90,7 +97,7 @@ class Bound:
                 results[name] = doors.check_output(name, value, out[name], shape, arrays, results, in_place)
             else:
                 assert value.dtype is not None
-                align = self.plan.binder.aligns.get(value.name, 1)
+                align = self._binder.aligns.get(value.name, 1)
                 results[name] = doors.fresh(self._shapes[name], value.dtype, align)
         if self._asked:
             slots = {**arrays, **{value: results[name] for value, name in self._direct.items()}}
@@ -107,7 +114,7 @@ class Bound:
     def _new_memory(self) -> RunMemory:
         b = self.binding
         workers = self.plan.executor.threads if b.parallel else 1
-        align, wake = self.plan.binder.align, self.cost >= SHORT
+        align, wake = self._binder.align, self.cost >= SHORT
         return RunMemory(workers, b.bases, b.arena_bytes, b.local_bytes, b.progress_words, align, wake)
 
     def give_back(self, memory: RunMemory) -> None:
@@ -136,7 +143,7 @@ class Bound:
             value, where = self._values[name], self.binding.placed[name]
             assert value.dtype is not None
             arrays.append((bases[name], value.dtype.numpy, where.shape, value.kind == "result"))
-        return Launcher(self._program, self._new_memory(), arrays, self.cost, parallel)
+        return Launcher(self.program, self._new_memory(), arrays, self.cost, parallel)
 
     def put_back(self, launcher: Launcher) -> None:
         pool = self._launchers[launcher.parallel]
@@ -156,9 +163,9 @@ class Bound:
                     self._run_python(part, memory, external)
             for name, value in self._copies:
                 np.copyto(results[name], self._array(value, memory, external))
-            updates = self.plan.lowered.pipe.updates
-            new = {name: self._array(value, memory, external).copy() for name, value in updates.items()}
-            states.update(new)
+            if self.plan._has_state:
+                updates = self.plan.lowered.pipe.updates
+                states.update({name: self._array(value, memory, external).copy() for name, value in updates.items()})
         finally:
             self.give_back(memory)
         return results
@@ -241,13 +248,13 @@ class Bound:
 
     def _raise(self, program: Program, memory: RunMemory) -> None:
         name = memory.failed(program)
-        step = next(s for s in self.plan.binder.order if s.name == name)
+        step = next(s for s in self._binder.order if s.name == name)
         raise_status(name, step.kernel, int(memory.progress[1]))
 
     def _array(self, value: Value, memory: RunMemory, external: Mapping[str, Any]) -> Any:
         """The array behind a value during a run."""
         if value.kind == "constant":
-            return self.plan.binder.constants[value.name]
+            return self._binder.constants[value.name]
         if value.name in external:
             return external[value.name]
         assert value.dtype is not None
@@ -270,7 +277,7 @@ class Bound:
         ctx = ExecContext(sweep)
         slots: dict[str, Any] = {}
         for slot, value in {**step.inputs, **step.outputs}.items():
-            slots[slot] = self.plan.binder.handles[value.name]
+            slots[slot] = self._binder.handles[value.name]
             ctx.bind(slots[slot], self._array(value, memory, external), written=slot in step.inputs)
         with named(step):
             with ctx.entered(step.name, step.kernel, step.specs, slots):

@@ -159,6 +159,11 @@ def load() -> None:
         _method()
 
 
+def address() -> int:
+    """Where the launcher's own code lies; only where it is usable."""
+    return int(_method().function)
+
+
 def _builtin(payload: bytes) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object

@@ -17,6 +17,7 @@ from . import inputs as doors
 from . import threads
 from .binding import Binder, Binding
 from .bound import Bound
+from .kept.keeping import keep
 from .launcher import OTHERWISE
 from .locks import Lock
 from .lowering import Lowered, lower
@@ -98,6 +99,7 @@ class TilingPlan:
         self._has_state = bool(pipe.of_kind("state"))
         self.grows = appended(self.lowered.pipe)
         self._fast: Bound | None = None
+        self.kept = 0
 
     def __repr__(self) -> str:
         return f"<plan of {self.pipe.name!r} on {self.executor!r}: {len(self.pipe.steps)} steps>"
@@ -270,6 +272,8 @@ class TilingPlan:
                 env = doors.learn_sizes(self.pipe, shapes)
                 doors.prove_sums(self._order, doors.value_shapes(self.pipe, env), self._proven)
                 found = self._bindings[key] = Bound(self, self.binder.bind(env, strides))
+                if self.pipe.identity is not None and not strides:
+                    keep(self, found, shapes)
                 while len(self._bindings) > BINDINGS:
                     self._bindings.popitem(last=False)
             return found

@@ -84,6 +84,7 @@ class Row:
 
     cost      of one tile, about bytes moved
     operands  where in the block each operand begins, and its rank
+    given     the array of each operand that has one already, a constant or what the step itself made
     """
 
     address: int
@@ -93,6 +94,7 @@ class Row:
     cost: float = np.inf
     keep: Any = field(default=None, repr=False, compare=False)
     operands: tuple[tuple[int, int], ...] = ()
+    given: tuple[Array | None, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,33 @@ class Program:
             self._row_table[n] = r.address, address_of(r.block), address_of(r.ranges), step
         for n, f in enumerate(fixes):
             self._fix_table[n] = f.base, f.offset, address_of(f.displacement)
+        self._finish([row.step for row in self.rows])
+
+    def _finish(self, steps: Sequence[str]) -> None:
+        self.steps = list(steps)
         tables = (self._stage_table, self._row_table, self._fix_table)
-        self.header = np.array([len(stages), *map(address_of, tables), LOCAL], np.int64)
+        self.header = np.array([len(self._stage_table), *map(address_of, tables), LOCAL], np.int64)
         self.address = address_of(self.header)
-        self.progress_words = dispatch.HEAD + dispatch.PROGRESS * len(stages)
+        self.progress_words = dispatch.HEAD + dispatch.PROGRESS * len(self._stage_table)
+
+    @classmethod
+    def of_tables(cls, stages: Array, rows: Array, fixes: Array, steps: Sequence[str]) -> Program:
+        """A program whose tables exist, in memory that they keep alive; only `run`, which needs nothing else, can be asked.
+
+        steps   the step of each row
+        """
+        made = cls(())
+        made._stage_table, made._row_table, made._fix_table = stages, rows, fixes
+        made._finish(steps)
+        return made
+
+    @property
+    def tables(self) -> tuple[Array, Array, Array]:
+        """Stages, rows and fixes, as native code reads them."""
+        return self._stage_table, self._row_table, self._fix_table
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.steps)
 
 
 class RunMemory:
@@ -223,4 +245,4 @@ class RunMemory:
 
     def failed(self, program: Program) -> str:
         """The step whose tile returned a status."""
-        return program.rows[int(self.progress[2])].step
+        return program.steps[int(self.progress[2])]

@@ -11,6 +11,7 @@ import numpy as np
 from ..primitives.errors import ArgumentError
 from ..primitives.pipeline import Pipeline
 from . import inputs as doors
+from .kept.plan import find
 from .plan import TilingPlan
 
 Array = np.ndarray[Any, Any]
@@ -77,6 +78,9 @@ class TilingExecutor:
 
     def compile(self, pipe: Pipeline, shapes: Mapping[str, tuple[int, ...]] | None = None) -> TilingPlan:
         """A plan. Constants are folded and packed now; `shapes` also lays it out for these sizes now."""
+        kept = find(self, pipe, None if shapes is None else {name: tuple(shape) for name, shape in shapes.items()})
+        if kept is not None:
+            return kept
         plan = TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes or {}))
         if shapes is not None:
             known = doors.wanted(pipe)
@@ -91,8 +95,11 @@ class TilingExecutor:
     ) -> dict[str, Array]:
         """Compile and run once: {output: array}. States start anew; keep a plan to keep them."""
         given = doors.as_mapping({} if inputs is None else inputs, "inputs")
-        pipe = pipe.for_inputs(given)
         shapes = {name: x.shape for name, x in given.items() if isinstance(x, np.ndarray)}
+        kept = find(self, pipe, shapes)
+        if kept is not None:
+            return kept.run(inputs, out=out)
+        pipe = pipe.for_inputs(given)
         return TilingPlan(pipe, self, sizes=doors.sizes_so_far(pipe, shapes)).run(inputs, out=out)
 
 

@@ -16,6 +16,7 @@ import platform
 import re
 import sys
 import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,7 +28,7 @@ MAGIC = b"tilework kernel 2\n"
 NAME = re.compile(r"[0-9a-f]{40}")
 _DIGEST = 32
 # What Numba's environment variables change in the code that it makes, beyond the target's name and features.
-_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
+OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 _warned: set[str] = set()
 
 
@@ -57,10 +58,10 @@ def package_stamp() -> str:
     return stamp(Path(__file__).parents[1])
 
 
-def stamp(root: Path) -> str:
-    """A hash over the names and contents of `kernels` and `primitives` in a package's folder."""
+def stamp(root: Path, rooms: Iterable[str] = ("kernels", "primitives")) -> str:
+    """A hash over the names and contents of some rooms in a package's folder."""
     digest = hashlib.sha256()
-    for path in sorted(path for room in ("kernels", "primitives") for path in (root / room).rglob("*.py")):
+    for path in sorted(path for room in rooms for path in (root / room).rglob("*.py")):
         content = path.read_bytes()
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
@@ -85,7 +86,7 @@ def key(text: str) -> str:
         platform.python_version(),
         platform.machine(),
         *map(str, target),
-        *(f"{option}={getattr(config, option, None)}" for option in _OPTIONS),
+        *(f"{option}={getattr(config, option, None)}" for option in OPTIONS),
     )
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:40]
 
@@ -94,7 +95,7 @@ def read(name: str) -> bytes | None:
     """The content of an entry, or None if there is none or it is damaged (then it is removed, with a warning)."""
     try:
         with _file(name).open("rb") as file:
-            _check_private(file.fileno())
+            check_private(file.fileno())
             raw = file.read()
     except FileNotFoundError:
         return None
@@ -121,9 +122,9 @@ def write(name: str, content: bytes, source: str) -> bool:
     head = MAGIC + _digest(name, content)
     try:
         path = _file(name)
-        _make_private(path.parent)
-        _replace(path, head + content)
-        _replace(path.with_suffix(".py"), source.encode())
+        make_private(path.parent)
+        replace_file(path, head + content)
+        replace_file(path.with_suffix(".py"), source.encode())
     except OSError as error:
         _warn(
             "unusable",
@@ -143,9 +144,9 @@ def restore(name: str, raw: bytes, source: bytes) -> bool:
         _warn("bundle", "entry %s of the bundle is damaged and was left out", name)
         return False
     try:
-        _make_private(folder())
-        _replace(folder() / f"{name}.twk", raw)
-        _replace(folder() / f"{name}.py", source)
+        make_private(folder())
+        replace_file(folder() / f"{name}.twk", raw)
+        replace_file(folder() / f"{name}.py", source)
     except OSError as error:
         raise CacheError(f"the kernel cache {folder()} cannot be written: {error}; set TILEWORK_CACHE_DIR") from error
     return True
@@ -181,11 +182,12 @@ def clear() -> int:
     return len(found)
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
+    """Make a folder, and those around it, that only this user can read."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _check_private(handle: int) -> None:
+def check_private(handle: int) -> None:
     """Raise PermissionError for a file that somebody else could have written: what it holds would be run."""
     if hasattr(os, "geteuid"):
         found = os.fstat(handle)
@@ -200,7 +202,8 @@ def _shown() -> str:
         return "of a user without a home folder"
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

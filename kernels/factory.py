@@ -95,6 +95,7 @@ class Variant:
 _variants: dict[tuple[str, str], list[Variant]] = {}
 _loaded: set[tuple[str, str | None]] = set()  # backends and kernels whose own implementations have been imported
 _asked: set[str] = set()
+_changed: set[str] = set()  # backends to which somebody else has added variants, or from which some were taken
 
 
 def register(
@@ -122,6 +123,7 @@ def register(
 
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
         if not str(getattr(build, "__module__", "")).startswith(f"{__package__}."):
+            _changed.add(backend)
             _load(backend, name)  # what replaces one of ours comes after it, whoever is asked for first
         found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}), tile_model)
         known = _variants.setdefault((name, backend), [])
@@ -133,10 +135,16 @@ def register(
 
 def unregister(name: str, backend: str, variant: str | None = None) -> None:
     """Take variants back; without `variant`, all of the kernel's on that backend."""
+    _changed.add(backend)
     known = _variants.get((name, backend), [])
     known[:] = [v for v in known if variant is not None and v.variant != variant]
     if not known:
         _variants.pop((name, backend), None)
+
+
+def is_own(backend: str) -> bool:
+    """Whether a backend has this package's implementations and nothing else."""
+    return backend in OWN and backend not in _changed
 
 
 def find(name: str, backend: str, variant: str | None = None, **facts: Any) -> Variant:

@@ -6,6 +6,7 @@ fix (sizes, strides, mc, nc, kc) are words of the block at run time, so a new ba
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import linecache
 import logging
@@ -14,7 +15,7 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import ModuleType
@@ -24,11 +25,12 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba.core import config
 from numba.core.ccallback import CFunc
+from numba.core.codegen import initialize_llvm
 from numba.core.compiler_lock import global_compiler_lock
 
 from . import cache
 from .entry import BUILTIN, SIGNATURE, OperandType, describe
-from .machine_code import MachineCode, undefined_symbols
+from .machine_code import MachineCode, link_all, undefined_symbols
 
 log = logging.getLogger("tilework")
 
@@ -213,20 +215,61 @@ class Table:
     entry: Entry
 
 
+@dataclass(frozen=True)
+class Kept:
+    """An entry as it is kept outside of the kernel cache: its generated source, its name there, its machine code."""
+
+    source: str
+    key: str
+    code: MachineCode
+
+
+def kept(made: Entry) -> Kept | None:
+    """The entry as it may be kept; None where the cache does not have it, or it holds what belongs to this process."""
+    content = None if made.scope else cache.read(made.key)
+    if content is None:
+        return None
+    code = MachineCode.loads(content)
+    return None if code.needs is None else Kept(made.source, made.key, code)
+
+
+@global_compiler_lock  # type: ignore[untyped-decorator]
+def adopt(groups: Sequence[Sequence[Kept]]) -> list[list[Entry]]:
+    """Entries of groups of code that each can be linked at once; those that this process has already are taken as they are.
+
+    Raises ValueError, RuntimeError where one cannot be linked.
+    """
+    initialize_llvm()
+    with _lock:
+        for group in groups:
+            new = [each for each in group if each.source not in _entries]
+            if new:
+                _supply([each.code for each in new])
+                addresses = link_all([each.code for each in new])
+                for each, address in zip(new, addresses, strict=True):
+                    _entries[each.source] = Entry(address, each.source, each.key, False)
+                Counts.loaded += len(new)
+        return [[_entries[each.source] for each in group] for group in groups]
+
+
 _tables: dict[str, Table] = {}
 
 
 def table(source: str, count: int) -> Table:
     """The table of `count` addresses that the raw entry of `source` writes at bases[0]; made once."""
+    return table_of(entry(Native(source, raw=True), 0, ()), count)
+
+
+def table_of(made: Entry, count: int) -> Table:
+    """The table of `count` addresses that an entry writes."""
     with _lock:
-        found = _tables.get(source)
+        found = _tables.get(made.source)
         if found is None:
-            made = entry(Native(source, raw=True), 0, ())
             words = np.zeros(count, np.int64)
             bases = np.array([words.ctypes.data], np.int64)
             fill = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(made.address)
             fill(bases.ctypes.data, words.ctypes.data, words.ctypes.data)
-            found = _tables[source] = Table(words, made)
+            found = _tables[made.source] = Table(words, made)
         return found
 
 
@@ -271,16 +314,42 @@ def _load(key: str, source: str) -> Entry | None:
         return None
     try:
         code = MachineCode.loads(content)
-        _add_runtime_symbols()
-        if code.needs is None or code.missing():
-            _target_context().refresh()  # everything that compiling would have loaded
-        if code.missing():
-            raise ValueError(f"it needs {', '.join(code.missing() or [])}, which this process does not have")
+        _supply([code])
         address = code.link()
     except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:  # the entry is compiled anew
         cache.discard(key, f"{type(error).__name__}: {error}")
         return None
     return Entry(address, source, key, False)
+
+
+def _supply(codes: Sequence[MachineCode]) -> None:
+    """Load what code needs; ValueError where something is nowhere. What takes long is not done where less is enough."""
+    needs = {name for code in codes for name in code.needs or ()}
+    lacking: list[str] = []
+    for load in (_add_runtime_symbols, _add_helpers, _target_context, _refresh):
+        load()
+        lacking = sorted(name for name in needs if not llvm.address_of_symbol(name))
+        if not lacking and all(code.needs is not None for code in codes):
+            return
+    if lacking:
+        raise ValueError(f"it needs {', '.join(lacking)}, which this process does not have")
+
+
+@lru_cache(maxsize=1)
+def _add_helpers() -> None:
+    """What Numba and Python themselves export: the first engine of a process makes the latter known."""
+    with contextlib.suppress(ImportError, AttributeError):  # another version; its context has them
+        from numba.core.base import _load_global_helpers
+
+        _load_global_helpers()
+    llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine(jit=True)
+    )
+
+
+def _refresh() -> None:
+    """Everything that compiling would have loaded."""
+    _target_context().refresh()
 
 
 @lru_cache(maxsize=1)

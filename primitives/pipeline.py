@@ -26,7 +26,11 @@ class Pipeline:
     """A static graph of kernels. Nothing in it knows order, tiles, threads or memory: that is the executor's.
 
     Build it by values (`tilework.ops`) or by `add`; every edge is checked as it is made.
+
+    identity   what it was made from, where that says everything about it: pipelines with the same one are the same
     """
+
+    identity: str | None = None
 
     def __init__(self, name: str = "pipeline") -> None:
         self.name = name
@@ -117,6 +121,7 @@ class Pipeline:
         if quant is not None and all(isinstance(x, int) for x in sizes):
             quant.validate_for(tuple(int(x) for x in sizes))
         value = Value(self, name, dtype, sizes, kind, axes, quant)
+        self.identity = None
         self.values[name] = value
         return value
 
@@ -170,6 +175,7 @@ class Pipeline:
         check_operands(step, constraints)
         infer_outputs(self, step, constraints)
         check_acyclic(step)
+        self.identity = None
         self.constraints += constraints
         self.steps.append(step)
         written = []
@@ -238,6 +244,7 @@ class Pipeline:
             raise PipelineError(f"the name {name!r} is taken: it is the output {self.outputs[name]!r}")
         if value.dtype is None:
             raise PipelineError(f"output {name!r} is a function; only data can be an output")
+        self.identity = None
         self.outputs[name] = value
 
     def update(self, state: Value, value: Value) -> None:
@@ -255,6 +262,7 @@ class Pipeline:
             raise DTypeMismatch(f"state {state.name!r} is {state.dtype}, but {value.name!r} is {value.dtype}")
         constraints: list[Constraint] = []
         match(state.shape, value.shape, None, f"the update of state {state.name!r}", constraints)
+        self.identity = None
         self.constraints += constraints
         self.updates[state.name] = value
 
@@ -280,6 +288,13 @@ class Pipeline:
     def of_kind(self, kind: str) -> dict[str, Value]:
         """The values of one kind, by name, in the order of their making."""
         return {name: value for name, value in self.values.items() if value.kind == kind}
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shapes of inputs and arguments; None where a run decides some of them."""
+        found = {name: v.shape for name, v in self.values.items() if v.kind in ("input", "argument")}
+        if any(not isinstance(n, int) for shape in found.values() for n in shape):
+            return None
+        return {name: tuple(int(n) for n in shape) for name, shape in found.items()}
 
     def order(self) -> list[Step]:
         """The steps in topological order; among those that are ready, the one added first comes first.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +11,11 @@ import numpy as np
 from ...kernels import forge
 from ...primitives.errors import Unsupported
 from ...primitives.memory import address_of
+from ..addresses import Addresses, without_elements
 from ..program import LOCAL, Program, Row
 
 Array = np.ndarray[Any, Any]
 SLACK = 256  # bytes after a constant that code may read with its last vector
-BEFORE = 4096  # bytes: code that counts from 1, or from a first tile, is given an address before its table
 
 
 @dataclass
@@ -32,15 +31,11 @@ class Words:
     _data: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._by_address, self._tables = forge.known()
-        self._functions = {int(w): (table, n) for table in self._tables for n, w in enumerate(table.words.tolist())}
-        self.constants = sorted((a for a in self.constants if a.nbytes), key=address_of)
-        self._starts = [address_of(a) for a in self.constants]
-        self._mapped = _mapped()
+        self._addresses = Addresses(self.constants)
 
     def program(self, program: Program) -> str:
         """Define the program's tables; returns the name of its header (kernels/dispatch.py has the layout)."""
-        stages, rows, fixes = program._stage_table, program._row_table.copy(), program._fix_table
+        stages, rows, fixes = program.tables
         row_words: list[list[str]] = []
         for row, values in zip(program.rows, rows.tolist(), strict=True):
             block = self._block(row)
@@ -56,42 +51,27 @@ class Words:
         return self._define("program", [str(len(stages)), *map(_ref, names), str(LOCAL)])
 
     def _block(self, row: Row) -> str:
-        """The row's block, in which an operand without elements lies nowhere."""
         name = f"{self.prefix}_block{len(self.globals)}"
-        values = row.block.tolist()
-        for at, ndim in row.operands:
-            if 0 in values[at + 2 : at + 2 + ndim]:
-                values[at : at + 2] = 0, 0
+        values = without_elements(row.block, row.operands).tolist()
         words = [self._word(row.step, name, n, int(value)) for n, value in enumerate(values)]
         return self._define("", words, name)
 
     def _word(self, step: str, block: str, n: int, value: int) -> str:
         """A word as it is, or as a reference where it is the address of something."""
-        if value < 2**16:
+        place = self._addresses.place(value)
+        if place is None:
+            if self._addresses.is_mapped(value):
+                raise Unsupported(
+                    f"step {step!r} is given the address of something that belongs to this process (word {n} of its "
+                    f"block); such a step cannot be exported"
+                )
             return str(value)
-        if value in self._by_address:
-            return _ref(self._entry(self._by_address[value]))
-        if value in self._functions:
-            table, at = self._functions[value]
-            self.patches.append((block, n, self._table(table), at))
+        if place.kind == "entry":
+            return _ref(self._entry(place.what))
+        if place.kind == "function":
+            self.patches.append((block, n, self._table(place.what), place.at))
             return "0"
-        place = bisect.bisect_right(self._starts, value) - 1
-        if place >= 0 and value < self._starts[place] + self.constants[place].nbytes:
-            return _ref(self._constant(self.constants[place]), value - self._starts[place])
-        near = [t for t in self._tables if address_of(t.words) - BEFORE <= value < address_of(t.words) + t.words.nbytes]
-        if near:  # the one that it lies in, else the next one
-            table = max(near, key=lambda t: (address_of(t.words) <= value, -address_of(t.words)))
-            return _ref(self._table(table), value - address_of(table.words))
-        if self._known(value):
-            raise Unsupported(
-                f"step {step!r} is given the address of something that belongs to this process (word {n} of its block); "
-                f"such a step cannot be exported"
-            )
-        return str(value)
-
-    def _known(self, value: int) -> bool:
-        """Whether a word that is no address of ours lies in memory of this process."""
-        return any(lo <= value < hi for lo, hi in self._mapped)
+        return _ref(self._constant(place.what) if place.kind == "constant" else self._table(place.what), place.at)
 
     def _entry(self, made: forge.Entry) -> str:
         for name, other in self.entries.items():
@@ -154,13 +134,3 @@ def _ref(name: str, offset: int = 0) -> str:
 
 
 _BYTES = [chr(b) if 32 <= b < 127 and chr(b) not in '"\\' else f"\\{b:02x}" for b in range(256)]
-
-
-def _mapped() -> list[tuple[int, int]]:
-    """The address ranges that this process uses; where the system does not tell, everything that looks like one."""
-    try:
-        with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
-            spans = [line.split()[0].split("-") for line in file]
-        return [(int(lo, 16), int(hi, 16)) for lo, hi in spans]
-    except OSError:
-        return [(2**32, 2**47)]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ...primitives.matching import match
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import Size
 from . import operators as operators
+from .kept import Source
 from .node import Coded, NeedsSizes, NeedsValues
-from .reading import Model, read
+from .reading import Model, file_bytes, read
 from .scope import BYTES, Scope, declared_shape, declared_type, stored
 from .tidying import prune, tidy
 
@@ -37,9 +39,11 @@ class Open(Pipeline):
     """A pipeline with sizes that a run decides. Where those of a run do not fit together as the file's names say, as where
     a size is 1 and broadcast, that run has a pipeline for its sizes."""
 
-    model: Model | None = None
-    shapes: Mapping[str, Iterable[Any]] = MappingProxyType({})
-    fixed: Deferred | None = None
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.model: Model | None = None
+        self.shapes: Mapping[str, Iterable[Any]] = {}
+        self.fixed: Deferred | None = None
 
     def for_inputs(self, inputs: Mapping[str, Any]) -> Pipeline:
         """This pipeline, or the one for the sizes of these inputs."""
@@ -134,9 +138,28 @@ def load(
     Raises FileFormatError for what is no ONNX model or contradicts itself, Unsupported for what is not read (operator,
     type, run-time shape), naming the node; ArgumentError for a file or an input that is not there.
     """
-    model = read(source)
-    shapes = dict(shapes or {})
+    shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     given = {name: np.asarray(array) for name, array in (values or {}).items()}
+    if not isinstance(source, (str, os.PathLike)):
+        return _load(read(source), shapes, given)
+    path = Path(source)
+    data = file_bytes(path)
+    kept = Source(path, data, shapes, given)
+
+    def from_bytes() -> Model:
+        return read(data, path)
+
+    later = kept.later(lambda: _load(from_bytes(), shapes, given))
+    if later is not None:
+        return later
+    model = from_bytes()
+    made = _load(model, shapes, given)
+    if isinstance(made, Open):
+        kept.remember(made, model.proto)
+    return made
+
+
+def _load(model: Model, shapes: Mapping[str, Iterable[Any]], given: Mapping[str, Any]) -> Pipeline:
     for what, names in (("shapes", shapes), ("values", given)):
         for name in names:
             if name not in (known := [v.name for v in _inputs(model)]):

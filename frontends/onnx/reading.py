@@ -43,8 +43,10 @@ def package() -> Any:
     return onnx
 
 
-def read(source: Any) -> Model:
+def read(source: Any, path: Path | None = None) -> Model:
     """Return the model that a path, bytes or a ModelProto holds.
+
+    path  where bytes are from, if they are from a file
 
     Raises ArgumentError where there is no such file, FileFormatError where it is no ONNX model, Unsupported where its
     operator set is older or newer than what is read.
@@ -56,19 +58,21 @@ def read(source: Any) -> Model:
     else:
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
-            data = _file(path)
-            folder, name = path.resolve().parent, path.name
+            data = file_bytes(path)
         elif isinstance(source, (bytes, bytearray, memoryview)):
             data = bytes(source)
         else:
             raise ArgumentError(f"{type(source).__name__} is no ONNX model; give a path, bytes or a ModelProto")
+        if path is not None:
+            folder, name = path.resolve().parent, path.name
         proto = _parse(onnx, data, name)
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise FileFormatError(f"{name} is no ONNX model: it holds no graph")
     return Model(proto, _opsets(proto.opset_import, name), folder, name)
 
 
-def _file(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """The bytes of a file; ArgumentError where there is none, FileFormatError where it is too large for a model."""
     if not path.is_file():
         raise ArgumentError(f"there is no file {str(path)!r}")
     size = path.stat().st_size

@@ -1,0 +1,130 @@
+"""A model that was read before: nothing is read again until somebody looks, and what was kept is of these very files."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tilework as tw
+from tilework.executors.kept import files
+from tilework.executors.kept.plan import KeptPlan
+from tilework.frontends.onnx.kept import Later
+from tilework.primitives.errors import FileFormatError
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+X = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder of its own for kept plans."""
+    monkeypatch.setattr(files, "folder", lambda: tmp_path / "plans")
+    return tmp_path / "plans"
+
+
+def model(factor=2.0, rows=3):
+    w = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32) * np.float32(factor)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "two steps",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 5])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def run(path, threads=1):
+    return tw.TilingExecutor(threads).run(tw.onnx.load(path), {"x": X})["y"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A model that was loaded and run."""
+    file = tmp_path / "model.onnx"
+    file.write_bytes(model().SerializeToString())
+    run(file)
+    return file
+
+
+def is_read(pipe):
+    return "steps" in vars(pipe)
+
+
+def test_the_second_load_reads_nothing_and_gives_the_same_bytes(path):
+    want = tw.TilingExecutor(1).run(tw.onnx.load(path.read_bytes()), {"x": X})["y"]
+    pipe = tw.onnx.load(str(path))
+    assert isinstance(pipe, Later)
+    plan = tw.TilingExecutor(1).compile(pipe)
+    assert isinstance(plan, KeptPlan)
+    assert plan.run({"x": X})["y"].tobytes() == want.tobytes()
+    assert tw.TilingExecutor(1).run(pipe, {"x": X})["y"].tobytes() == want.tobytes()
+    assert not is_read(pipe)
+
+
+def test_a_look_reads_it_and_everything_is_as_if_it_had_been(path):
+    pipe, plain = tw.onnx.load(path), tw.onnx.load(path.read_bytes())
+    assert repr(pipe) == repr(plain)
+    assert is_read(pipe)
+    assert all(value.pipeline is pipe for value in pipe.values.values())
+    compiled = tw.TilingExecutor(1).compile(tw.onnx.load(path), {"x": (3, 8)})
+    assert compiled.explain() == tw.TilingExecutor(1).compile(plain, {"x": (3, 8)}).explain()
+    pipe.output("twice", tw.ops.add(pipe.outputs["y"], pipe.outputs["y"]))
+    found = tw.TilingExecutor(1).run(pipe, {"x": X})
+    assert np.array_equal(found["twice"], 2 * found["y"])
+
+
+def test_it_is_copied_and_pickled_as_a_pipeline(path):
+    want = run(path)
+    for made in (copy.copy(tw.onnx.load(path)), pickle.loads(pickle.dumps(tw.onnx.load(path)))):
+        assert np.array_equal(tw.SingleThreadExecutor().run(made, {"x": X})["y"], want)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tw.onnx.load(path).nothing
+
+
+def test_another_content_of_the_file_is_another_model(path):
+    before = run(path)
+    path.write_bytes(model(factor=-3.0).SerializeToString())
+    assert not isinstance(tw.onnx.load(path), Later)
+    assert not np.array_equal(run(path), before)
+
+
+def test_sizes_that_are_asked_for_make_another_model(tmp_path):
+    file = tmp_path / "open.onnx"
+    file.write_bytes(model(rows="N").SerializeToString())
+    want = run(file)
+    assert isinstance(tw.onnx.load(file), Later)
+    assert tw.onnx.load(file).fixed_shapes() is None
+    assert not isinstance(tw.onnx.load(file, shapes={"x": (3, 8)}), Later)
+    assert np.array_equal(run(file), want)
+    assert tw.TilingExecutor(1).run(tw.onnx.load(file), {"x": X[:2]})["y"].shape == (2, 5)
+
+
+def test_files_beside_the_model_count(tmp_path):
+    file = tmp_path / "m.onnx"
+    onnx.save(model(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    want = run(file)
+    pipe = tw.onnx.load(file)
+    assert isinstance(pipe, Later)
+    raw = bytearray((tmp_path / "w.bin").read_bytes())
+    raw[3] ^= 0x80  # the first weight's sign
+    (tmp_path / "w.bin").write_bytes(raw)
+    assert not isinstance(tw.onnx.load(file), Later)
+    assert not np.array_equal(run(file), want)
+    with pytest.raises(FileFormatError, match=r"'w\.bin' has changed since the model was loaded"):
+        len(pipe.steps)
+
+
+def test_a_damaged_note_is_read_anew(path, place):
+    for note in place.glob("*.model"):
+        files.write(note.name, b'{"name": 3}')
+    assert not isinstance(tw.onnx.load(path), Later)
+    assert isinstance(tw.onnx.load(path), Later)
+
+
+def test_nothing_is_kept_where_it_is_turned_off(path, monkeypatch):
+    monkeypatch.setenv("TILEWORK_PLANS", "0")
+    assert not isinstance(tw.onnx.load(path), Later)
