@@ -49,21 +49,36 @@ ALIKE: tuple[Alike, ...] = (
         "self.aligned_bound = lower_bound((r.size + -r.size % r.align, r.first, r.last) for r in requests)",
         "search",
     ),
+    Alike(
+        "primitives/dlpack.py",
+        "_kept.pop(_ManagedVersioned.from_address(managed).context or 0, None)",
+        "same",
+        ("0 is",),
+    ),
+    Alike("primitives/dlpack.py", "_kept.pop(_Managed.from_address(managed).context or 0, None)", "same", ("0 is",)),
     Alike("primitives/storage.py", "archive.writestr(GRAPH, json.dumps(graph, indent=1))", "text", ("1 is",)),
-    Alike("primitives/layout.py", "low = first + sum(s for s in steps if s < 0)", "same", ("Lt is",)),
+    Alike("primitives/layout.py", "low = first + sum(s for s in steps if s < 0)", "same", ("Lt is", "0 is")),
     Alike("primitives/conversion.py", "def _memory_order", "same", ("USub",)),
     # How often each axis is cut, and which steps run beside each other
     *(Alike("executors/cutting.py", f"def {name}", "search") for name in ("_counts", "_traffic", "cost_of")),
     Alike("executors/cutting.py", "if threads <= 1 or cost < SMALL:", "search"),
     Alike("executors/binding.py", "def _alone", "search"),
+    Alike("executors/binding.py", "found.append(range(start, end))", "search"),
     Alike("executors/binding.py", "laid.cost += how.cost", "search"),
     Alike("executors/lowering.py", "if chain is not None and len(chain) > 1:", "same", ("Gt is",)),
     Alike(
         "executors/verify.py", "if len(edges) > 1 and not (edges[1:, 0] >= edges[:-1, 1]).all():", "same", ("Gt is",)
     ),
     # Whether threads pay, and what is kept from run to run
-    Alike("executors/bound.py", "def _timed", "pace"),
-    Alike("executors/bound.py", "def call_team", "pace"),
+    Alike("executors/bound.py", "if self.pace is None or not self.pace.undecided:", "pace"),
+    Alike("executors/bound.py", "self.pace.took(parallel, time.perf_counter() - start)", "pace"),
+    Alike("executors/bound.py", "return self._timed(call, False)", "pace", ("False is",)),
+    Alike("executors/bound.py", "return self._timed(together, True)", "pace", ("True is",)),
+    Alike(
+        "executors/bound.py",
+        "if not self.wants_threads():  # also where this was bound before a fork and is called in the child",
+        "pace",
+    ),
     Alike("executors/bound.py", "self.pace = Pace() if binding.parallel and self.cost < SHORT else None", "pace"),
     Alike(
         "executors/bound.py",
@@ -71,6 +86,12 @@ ALIKE: tuple[Alike, ...] = (
         "pace",
     ),
     Alike("executors/plan.py", "start = time.perf_counter() if bound.pace is not None else 0.0", "pace"),
+    Alike(
+        "executors/states.py",
+        "single = {name: kinds[0] for name, kinds in found.items() if len(kinds) == 1 and name not in pipe.updates}",
+        "same",
+        ("And is",),
+    ),
     Alike("executors/plan.py", "if type(given) is not dict:", "again", ("IsNot",)),
     Alike("executors/plan.py", "a.shape if contiguous or a.flags.c_contiguous else (a.shape, a.strides)", "again"),
     Alike("executors/program.py", "def team_address", "words"),
@@ -83,7 +104,7 @@ ALIKE: tuple[Alike, ...] = (
     Alike("executors/program.py", "pitch = -(-bases // 8) * 8", "room", ("FloorDiv", "8 is")),
     Alike(
         "executors/states.py",
-        "return bool(flags.c_contiguous and flags.writeable and flags.aligned and array.ctypes.data % max(align, 1) == 0)",
+        "return bool(flags.c_contiguous and flags.writeable and flags.aligned and address_of(array) % max(align, 1) == 0)",
         "again",
         ("1 is",),
     ),

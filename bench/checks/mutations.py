@@ -19,6 +19,7 @@ import gc
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ FILES = (
     *(f"executors/{name}.py" for name in PLAN),
 )
 OF_THE_PLAN = (
-    "bad_input", "cutting", "debug", "even_tiles", "fused_gemm", "intervals", "layouts", "memory", "pace", "recording",
+    "bad_input", "bound", "cutting", "debug", "even_tiles", "fused_gemm", "intervals", "layouts", "memory", "pace", "recording",
     "single_thread", "states", "tiling", "tuned", "verify", "windows",
 )  # fmt: skip
 TESTS = ("tests/primitives", *(f"tests/executors/test_{name}.py" for name in OF_THE_PLAN))
@@ -336,9 +337,17 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=float, default=20, help="CPU seconds of the tests of one mutant")
     parser.add_argument("--only", default="", help="files whose path holds this text")
+    parser.add_argument(
+        "--survivors", metavar="FILE", help="only those of the sample that an earlier run's output names"
+    )
     options = parser.parse_args(given)
     every = [m for file in FILES if options.only in file for m in mutants(file)]
     sample = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    if options.survivors:
+        text = Path(options.survivors).read_text(encoding="utf-8", errors="replace")
+        sample = [
+            m for m in sample if re.search(rf"SURVIVES (\(\w+\) )?{re.escape(f'{m.file}:{m.line}: {m.rule}: ')}", text)
+        ]
     print(f"{len(sample)} of {len(every)} mutants of {len({m.file for m in every})} files", flush=True)
     tried: Counter[str] = Counter()
     alive: list[Mutant] = []

@@ -8,6 +8,7 @@ USUAL = ("single thread", "tiled on 3, not fused")  # one serial, one cut: they 
 CUT = ("tiled on 3, not fused", "tiled on 2, least tiles")
 FUSED = ("tiled on 1",)  # one step is the epilogue of another
 AVX2 = "tiled, avx2"
+GENERIC = ("tiled, generic",)  # without the instructions that do it at once
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ FAULTS = (
         "(largest, largest | sign) if inside else",
         "(largest, largest | sign) if saturate else",
         "cast to f16",
+        GENERIC,
     ),
     Fault("kernels/cpu/cast.py", "bias = one >> fraction", "bias = (one >> fraction) + 1", "cast to f8e5m2"),
     # Loops over views
@@ -133,6 +135,7 @@ FAULTS = (
         'tests = [f"{name}0 == 0", f"{name}1 == {self.out}.shape[{axis}]"]',
         'tests = [f"{name}0 == 0"]',
         "neg",
+        CUT,
     ),
     Fault(
         "kernels/cpu/lookup.py",

@@ -87,3 +87,52 @@ def test_rows_come_in_multiples():
     links, shapes, names = chained(Step("first", multiple=4), Step("wide", Affine("n", 1, 1, 1)))
     found = intervals.propagate(links, intervals.tiles_of(20, 6), shapes, {names[0]: 0})
     assert_array_equal(found[0], [[0, 8], [4, 16], [8, 20], [16, 20]])
+
+
+def test_halos_add_up_from_the_back_to_the_front():
+    wide = Affine("n", 1, 1, 1)
+    links, shapes, names = chained(Step("first"), Step("second", wide), Step("third", wide), Step("last", wide))
+    tiles = intervals.tiles_of(20, 10)
+    found = intervals.propagate(links, tiles, shapes, dict.fromkeys(names[:-1], 0))
+    assert [cut.tolist() for cut in found] == [
+        [[0, 13], [7, 20]],
+        [[0, 12], [8, 20]],
+        [[0, 11], [9, 20]],
+        [[0, 10], [10, 20]],
+    ]
+
+
+def test_tiles_of_the_last_step_are_multiples_too():
+    links, shapes, _ = chained(Step("only", multiple=4))
+    assert intervals.propagate(links, intervals.tiles_of(20, 6), shapes, {}) is None
+    (found,) = intervals.propagate(links, intervals.tiles_of(20, 8), shapes, {})
+    assert_array_equal(found, [[0, 8], [8, 16], [16, 20]])
+
+
+def test_a_strided_window_reads_further_apart():
+    pipe = Pipeline("strided")
+    x = pipe.input("x", "f32", (21, 3))
+    first = pipe.add(Step("first"), x=x)
+    pipe.output("y", pipe.add(Strided(), x=first))
+    shapes = {"x": (21, 3), first.name: (21, 3), pipe.steps[1].name + ".y": (10, 3)}
+    links = [(step, "n") for step in pipe.steps]
+    (needed,) = intervals.needs(links[0][0], "n", links[1], intervals.tiles_of(10, 4), shapes)
+    assert_array_equal(needed, [[0, 8], [7, 16], [15, 20]])
+
+
+@dataclass(frozen=True)
+class Strided:
+    """y[n] of x from 2n - 1 to 2n + 1."""
+
+    name: str = "strided"
+
+    def signature(self):
+        return (
+            ArgSpec("x", "f32", shape=("X", "C"), follows=(Affine("n", 2, 1, 1), None)),
+            ArgSpec("y", "f32", "write", shape=("X//2", "C"), follows=("n", None)),
+        )
+
+    def index_space(self):
+        return IndexSpace((Axis("n", "X//2"),))
+
+    def execute(self, ctx): ...

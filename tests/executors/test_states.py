@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import tilework as tw
+from tilework.executors.states import appended
 from tilework.kernels import ops
 from tilework.primitives.errors import ArgumentError, KernelFailed
 
@@ -85,3 +86,8 @@ def test_arrays_that_cannot_be_written_are_copied(spoil):
     assert owned["kept"] is not given
     assert_array_equal(given, 7)
     assert_array_equal(owned["kept"][:, :, :2], ROWS[:, :, :2])
+
+
+def test_only_a_state_that_a_step_appends_to_grows_in_place():
+    assert set(appended(cached())) == {"kept"}
+    assert appended(cached())["kept"].axis == 2

@@ -319,3 +319,13 @@ def test_a_single_index_or_none_never_overlaps():
     assert not LayoutSpec((1, 1), [0, 0]).has_internal_overlap()
     assert LayoutSpec((2, 1), [0, 1]).has_internal_overlap()
     assert LayoutSpec((3, 4), [1, 1]).has_internal_overlap()
+
+
+def test_indices_count_from_the_end_too():
+    layout = LayoutSpec((4, 5))
+    assert layout.slice(-1).offset((2,)) == 3 * 5 + 2
+    assert layout.slice(slice(None), -5).offset((3,)) == 3 * 5
+    assert layout.slice(3, 4).offset(()) == 19
+    for index in (4, -5):
+        with pytest.raises(LayoutError, match=r"out of range for axis 0 of 4 elements"):
+            layout.slice(index)

@@ -533,3 +533,13 @@ def test_a_wide_web_of_steps_is_searched_for_cycles_once():
     for n in range(60):
         value = pipe.add(both, a=value, b=value, y=pipe.buffer(f"b{n}", "f32", (4,)))
     assert len(pipe.steps) == 60
+
+
+def test_a_packed_state_starts_as_bytes_or_as_a_number():
+    pipe = Pipeline("packed")
+    assert pipe.state("a", "u4", (2, 3, 5), np.zeros((2, 3, 3), np.uint8)).shape == (2, 3, 5)
+    assert pipe.state("b", "u4", (2, 3, 5), np.zeros((1, 3), np.uint8)).shape == (2, 3, 5)
+    assert pipe.state("c", "u4", ("N", 3, 6), np.zeros((7, 3, 3), np.uint8)).shape == ("N", 3, 6)
+    for shape in ((2, 3, 5), (2, 3, 2), (3, 3, 3), (1, 2, 3, 3)):
+        with pytest.raises(ShapeMismatch, match="does not broadcast to"):
+            pipe.state("d", "u4", (2, 3, 5), np.zeros(shape, np.uint8))

@@ -388,3 +388,11 @@ def test_zero_points_cannot_be_written():
     assert params.zero_point.tolist() == [1, 2]
     with pytest.raises(ValueError, match="read-only"):
         params.zero_point[0] = 0
+
+
+@pytest.mark.parametrize("block", [1, 2, 2**31 - 1, -1])
+def test_blocks_of_every_length_are_taken(block):
+    groups = 4 if block == 1 else 2 if block == 2 else 1
+    params = QuantParams(np.ones((2, groups)), dtype="s8", axis=1, block=block)
+    params.validate_for((2, 4))
+    assert params.block == block

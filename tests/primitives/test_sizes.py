@@ -195,3 +195,13 @@ def test_a_number_less_a_size_and_small_powers():
     for wrong in ("N**9", "N**-1", "N**M"):
         with pytest.raises(SizeError):
             size(wrong)
+
+
+def test_a_size_is_divided_by_another_where_every_term_has_it():
+    n, m = size("N"), size("M")
+    assert (n * m * 6 + n * 4) // (n * 2) == m * 3 + 2
+    assert ceildiv(n * m, n) == m
+    assert evaluate((n * m + 1) // n, {"N": 3, "M": 5}) == 5
+    assert evaluate((n * m * 3) // (n * 2), {"N": 3, "M": 5}) == 7
+    assert evaluate((n * m) // (n + m), {"N": 3, "M": 5}) == 1
+    assert evaluate(ceildiv(n * m, n + m), {"N": 3, "M": 5}) == 2
