@@ -85,6 +85,13 @@ ALIKE: tuple[Alike, ...] = (
         "if self.pace is not None and self.pace.undecided and len(self.binding.parts) == 1:",
         "pace",
     ),
+    Alike(
+        "executors/bound.py",
+        "return self._parallel() and (self.pace is None or self.pace.parallel())",
+        "pace",
+        ("Or is", "Is is"),
+    ),
+    Alike("executors/program.py", "helpers.hire(workers - 1)", "pace"),
     Alike("executors/plan.py", "start = time.perf_counter() if bound.pace is not None else 0.0", "pace"),
     Alike(
         "executors/states.py",

@@ -41,8 +41,8 @@ FILES = (
     *(f"executors/{name}.py" for name in PLAN),
 )
 OF_THE_PLAN = (
-    "bad_input", "bound", "cutting", "debug", "even_tiles", "fused_gemm", "intervals", "layouts", "memory", "pace", "recording",
-    "single_thread", "states", "tiling", "tuned", "verify", "windows",
+    "bad_input", "bound", "cutting", "debug", "even_tiles", "fused_gemm", "intervals", "layouts", "memory", "pace",
+    "program", "recording", "single_thread", "states", "tiling", "tuned", "verify", "windows",
 )  # fmt: skip
 TESTS = ("tests/primitives", *(f"tests/executors/test_{name}.py" for name in OF_THE_PLAN))
 LONG = 2.0  # seconds of a test that is left out of the runs of mutants

@@ -69,3 +69,16 @@ def test_a_run_that_was_bound_for_one_thread_has_no_team(shared):
     one = TilingExecutor(1).compile(shared.pipe).bound({"x": x}, None).take()
     assert one.workers == 1
     assert not one.team.any()
+
+
+def test_outputs_with_strides_of_their_own_are_bound_apart():
+    pipe = Pipeline("strides")
+    pipe.output("y", ops.neg(pipe.input("x", "f32", (4, 6))))
+    plan = TilingExecutor(1).compile(pipe)
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    views = [np.zeros((4, 12), np.float32)[:, ::2], np.zeros((6, 4), np.float32).T, np.zeros((4, 6), np.float32)]
+    for _ in range(2):
+        for view in (*views, *reversed(views)):
+            view[:] = 0
+            plan.run({"x": x}, out={"y": view})
+            assert_array_equal(view, -x)

@@ -75,14 +75,3 @@ def test_where_threads_come_from_is_one_of_two(monkeypatch):
         program.own_threads()
     monkeypatch.undo()
     assert program.own_threads()
-
-
-@pytest.mark.parametrize(("given", "own"), [(None, True), ("own", True), ("numba", False)])
-def test_the_environment_says_whose_threads_run(monkeypatch, given, own):
-    monkeypatch.delenv("TILEWORK_THREADING", raising=False)
-    if given is not None:
-        monkeypatch.setenv("TILEWORK_THREADING", given)
-    assert program.own_threads.__wrapped__() is (own and crew.possible())
-    monkeypatch.setenv("TILEWORK_THREADING", "others")
-    with pytest.raises(tw.errors.ArgumentError, match="'own' or 'numba'"):
-        program.own_threads.__wrapped__()

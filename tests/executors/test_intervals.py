@@ -136,3 +136,26 @@ class Strided:
         return IndexSpace((Axis("n", "X//2"),))
 
     def execute(self, ctx): ...
+
+
+def test_tiles_of_one_row_are_one_row():
+    links, shapes, names = chained(Step("first"), Step("last"))
+    tiles = intervals.tiles_of(20, 1)
+    found = intervals.propagate(links, tiles, shapes, {names[0]: 0})
+    assert_array_equal(found[0], tiles)
+    links, shapes, names = chained(Step("first", multiple=2), Step("last"))
+    found = intervals.propagate(links, tiles, shapes, {names[0]: 0})
+    assert_array_equal(found[0][:4], [[0, 2], [0, 2], [2, 4], [2, 4]])
+
+
+def test_a_step_that_no_later_one_reads_has_the_tiles_of_the_last_only_if_it_is_as_long():
+    pipe = Pipeline("beside")
+    x = pipe.input("x", "f32", (21, 3))
+    first, beside = pipe.add(Step("first"), x=x), pipe.add(Step("beside"), x=x)
+    pipe.output("y", pipe.add(Strided(), x=first))
+    pipe.output("z", beside)
+    shapes = {"x": (21, 3), first.name: (21, 3), beside.name: (21, 3), pipe.outputs["y"].name: (10, 3)}
+    links = [(step, "n") for step in pipe.steps]
+    held = {first.name: 0, beside.name: 0}
+    assert intervals.propagate(links, intervals.tiles_of(10, 5), shapes, held) is None
+    assert intervals.propagate([links[0], links[2]], intervals.tiles_of(10, 5), shapes, held) is not None

@@ -329,3 +329,15 @@ def test_indices_count_from_the_end_too():
     for index in (4, -5):
         with pytest.raises(LayoutError, match=r"out of range for axis 0 of 4 elements"):
             layout.slice(index)
+
+
+def test_internal_overlap_is_exact_up_to_a_million_elements():
+    assert not LayoutSpec((2, 2**19), [3, 2]).has_internal_overlap()
+    assert LayoutSpec((2, 2**19 + 1), [3, 2]).has_internal_overlap()  # one pair more: as if it did
+
+
+def test_blocks_come_after_the_axes_so_the_first_is_never_innermost():
+    assert LayoutSpec((4, 6), [1, 4]).is_contiguous("F")
+    assert not LayoutSpec((4, 6)).is_contiguous("F")
+    assert not LayoutSpec((4, 6), axes="AB", blocks=(("A", 4),)).is_contiguous("F")
+    assert not LayoutSpec((4,), axes="A", blocks=(("A", 4),)).is_contiguous("F")

@@ -381,6 +381,11 @@ def test_a_zero_point_outside_its_type_says_what_fits(dtype, text):
         QuantParams(1.0, 1 if dtype[0] == "f" else 128, dtype)
 
 
+def test_small_scales_are_shown():
+    assert repr(QuantParams(np.float16(0.5))).endswith("; f16 scales)")
+    assert "scales" not in repr(QuantParams(0.5))
+
+
 def test_zero_points_cannot_be_written():
     given = np.array([1, 2], np.int8)
     params = QuantParams([1.0, 1.0], given, "s8", axis=0)

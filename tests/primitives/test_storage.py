@@ -359,6 +359,7 @@ HOSTILE = {
         "cannot be read|characters",
     ),
     "two values of one name": (lambda g, a: g["values"].append(_value(g, "x")), "the name 'x' is taken"),
+    "a value of no kind": (lambda g, a: _value(g, "x").update(kind="output"), "value 'x' has kind 'output'"),
     "an output of nothing": (lambda g, a: g.update(outputs=[["y", "nothing"]]), "nothing"),
 }
 
@@ -456,3 +457,13 @@ def test_an_array_of_another_npy_version_is_refused(tmp_path):
             archive.writestr(name, content)
     with pytest.raises(FileFormatError, match=r"version \(2, 0\); 1.0 is written"):
         Pipeline.load(tmp_path / "q.tw")
+
+
+def test_steps_that_packages_announce_are_imported_when_one_is_not_known(monkeypatch):
+    asked = []
+    monkeypatch.setattr(storage, "load_steps", lambda: asked.append("now"))
+    assert storage._kernel_class(next(iter(storage._KERNELS))) is not None
+    assert asked == []
+    with pytest.raises(FileFormatError, match="a step of kind 'of nobody', which no package here defines"):
+        storage._kernel_class("of nobody")
+    assert asked == ["now"]
