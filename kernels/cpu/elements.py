@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from .simd import I8, I64
@@ -92,3 +93,22 @@ def start_of(typingctx: Any, array: Any) -> Any:
         return builder.ptrtoint(made.data, I64)
 
     return types.int64(array), codegen
+
+
+@intrinsic
+def place(typingctx: Any, array: Any, indices: Any) -> Any:
+    """The address of the element at a tuple of indices, of which the last ones may be missing: they are 0.
+
+    One call where Numba would type a product and a sum for each dimension, one after another.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        strides = cgutils.unpack_tuple(builder, made.strides)
+        at = builder.ptrtoint(made.data, I64)
+        for n, kind in enumerate(indices):
+            index = context.cast(builder, builder.extract_value(args[1], n), kind, types.int64)
+            at = builder.add(at, builder.mul(index, strides[n]))
+        return at
+
+    return types.int64(array, indices), codegen

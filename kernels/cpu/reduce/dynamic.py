@@ -1,4 +1,4 @@
-"""Dynamic quantization on the CPU: a row is read for its extremes and, while it is in cache, for its codes.
+"""Dynamic quantization on the CPU: rows are read for their extremes and, while they are in cache, for their codes.
 
 kernels/reference/reduce/dynamic.py says what the steps compute.
 """
@@ -14,7 +14,6 @@ from ...reference.reduce import dynamic as meaning
 from ...reference.reduce.dynamic import code_range
 from ..map import compiled
 from ..scalar import rint32, scalar
-from .passes import BYTES
 from .rows import RowTile
 from .steps import pass_text
 
@@ -62,42 +61,21 @@ def _parameters(dtype: str, symmetric: bool, lo: str, hi: str) -> list[str]:
 _IMPORT = f"from {__name__} import affine_scale, affine_zero, symmetric_scale\n"
 
 
-PIECE = 128  # elements that are divided where one of them is nearly a tie
-# By the inverse a quotient is off by less than 2**-13 (kernels/cpu/quantize.py): only a tie as near tells them apart.
-_FINISH = """\
-inverse = np.float32(1) / scale_value
-usual = scale_value > np.float32(2.0**-100) and scale_value < np.float32(2.0**100)
-for p in range(0, n, {piece}):
-    count = min({piece}, n - p)
-    from_, to = src + {item} * p, y_at + p
-    if not (usual and by_product(count, from_, to, inverse, zero) <= np.float32(0.5 - 2.0**-13)):
-        finish(count, from_, to, scale_value, zero)
-"""
-
-
 @register("dynamic_quantize", backend="cpu", requires=compiled)
 def build(kernel: DynamicQuantize) -> Native:
-    low, high = code_range(kernel.dtype, kernel.symmetric)
     kept = kernel.rank - 1 + (kernel.group > 0 and not kernel.rest)
-    source, symmetric = kernel.source, kernel.symmetric
-    found = "hi = farthest(n, src)" if symmetric else "lo, hi = extremes(n, src)"
-    folded = ("farthest", "magnitude", "farthest") if symmetric else ("extremes", "value_twice", "min max")
     return RowTile(
         kept,
         1,
-        source,
+        kernel.source,
         [
-            found,
-            *_parameters(kernel.dtype, symmetric, "hi" if symmetric else "lo", "hi"),
-            "zero_point_value = np.int32(zero)",
-            *_FINISH.format(piece=PIECE, item=BYTES[source]).splitlines(),
+            "quantize_rows(rows, n, x_at, x_step, y_at, y_step, scale_at, scale_step, zero_point_at, zero_point_step)",
         ],
-        _IMPORT
-        + pass_text(folded[0], folded[1], source, folds=folded[2])
-        + pass_text("by_product", f"codes_by_product({low}, {high})", source, kernel.dtype, "farthest", 2)
-        + pass_text("finish", f"codes({low}, {high})", source, kernel.dtype, numbers=2),
+        f"from {__package__}.quantizer import quantizer\n\n"
+        f"quantize_rows = quantizer({kernel.source!r}, {kernel.dtype!r}, {kernel.symmetric})\n",
         full=(("y", kernel.dtype),),
         places=("scale", "zero_point"),
+        together=True,
     ).native()
 
 

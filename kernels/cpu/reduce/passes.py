@@ -70,7 +70,7 @@ def one_pass(
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         native = native_operations(*context.codegen().magic_tuple())
         n, addresses, given = args[0], args[1 : 1 + len(inputs) + len(outputs)], args[1 + len(inputs) + len(outputs) :]
-        lanes = _Writer(builder, native)
+        lanes = Writer(builder, native)
         parameters = [lanes.value(lanes.splat(x), "f") for x in given]
         totals = [cgutils.alloca_once_value(builder, lanes.constant(FOLDS[f][0])) for f in folds]
 
@@ -133,7 +133,7 @@ def one_pass(
     return intrinsic(scope["one_pass"])
 
 
-class _Writer:
+class Writer:
     """Loads, stores and joins of sixteen lanes."""
 
     def __init__(self, builder: ir.IRBuilder, native: frozenset[str]) -> None:
@@ -201,4 +201,4 @@ class _Writer:
         return self.b.extract_element(lanes, ir.Constant(I32, 0))
 
 
-__all__ = ["BYTES", "COUNT", "one_pass"]
+__all__ = ["BYTES", "COUNT", "FOLDS", "Writer", "one_pass"]

@@ -10,40 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-
 from ....primitives import dtypes
 from ...forge import Native
 from ...indexing import AXES
 from ...reduce.rows import WIDTH
-from ..elements import start_of
+from ..elements import place, start_of
 from ..scalar import scalar
-
-
-def _mover(size):
-    @intrinsic
-    def move(typingctx, target, source):
-        def codegen(context, builder, signature, args):
-            kind = ir.IntType(8 * size).as_pointer()
-            loaded = builder.load(builder.inttoptr(args[1], kind))
-            loaded.align = 1
-            builder.store(loaded, builder.inttoptr(args[0], kind)).align = 1
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    return move
-
-
-move1, move2, move4, move8 = (_mover(size) for size in (1, 2, 4, 8))
 
 
 @scalar
 def width_of(row_bytes):
     """How many rows are copied at once: kernels/reduce/rows.py counts their scratch the same way."""
     return min(16, max(1, WIDTH // max(row_bytes, 1)))
+
+
+@scalar
+def together(n):
+    """How many rows of n elements are worked on at once: what stays in the nearest cache, at most 16."""
+    return min(16, max(1, 4096 // max(n, 1)))
 
 
 @dataclass(frozen=True)
@@ -60,6 +44,8 @@ class RowTile:
                    `spare` is the address of scratch that kernels/reduce/rows.py was asked for
     spare          bytes of it, as an expression
     prelude        module text that the body needs
+    together       the body is run once for `rows` neighbouring rows, at most 16, with `x_step` and `NAME_step` bytes from
+                   one to the next; it stores places itself, at `NAME_at`
     """
 
     kept: int
@@ -73,6 +59,7 @@ class RowTile:
     places: Sequence[str] = ()
     others: Sequence[str] = ()
     spare: str = ""
+    together: bool = False
 
     def native(self) -> Native:
         axes = AXES[: self.kept]
@@ -85,7 +72,7 @@ class RowTile:
             *self.places,
         ]
         lines = _Lines()
-        lines.add(f"n = {' * '.join(f'x.shape[{self.kept + d}]' for d in range(self.reduced)) or '1'}")
+        lines.add("n = elements_of_row(x)")
         lines.add("spare = start_of(scratch)")
         for name in self.numbers:
             lines.add(f"{name} = {name}[()]")
@@ -94,11 +81,10 @@ class RowTile:
         rows = [("x", self.source), *self.full]
         lines.add(f"rest = spare + ({self.spare or 0} + 63) // 64 * 64")
         for name, dtype in rows:
-            lines.add(f"{name}_base = start_of({name})")
             lines.add(f"{name}_size = (n * {_item(dtype)} + 127) // 64 * 64")
-        lines.add(f"in_place = {' and '.join(self._is_run(name, _item(dtype), self.kept) for name, dtype in rows)}")
+        lines.add(f"in_place = {' and '.join(f'rows_run({name})' for name, _ in rows)}")
         widest = " + ".join(f"{name}_size" for name, _ in rows)
-        lines.add(f"width = 1 if in_place else width_of({widest})")
+        lines.add(f"width = {'together(n)' if self.together else '1'} if in_place else width_of({widest})")
         for axis in axes[:-1]:
             lines.begin(f"for {axis} in range({axis}0, {axis}1):")
         last = axes[-1] if axes else ""
@@ -107,77 +93,56 @@ class RowTile:
             lines.add(f"rows = min(width, {last}1 - {last}_)")
         else:
             lines.add("rows = 1")
-        for name, _ in rows:
-            lines.add(f"{name}_from = {self._address(name, last)}")
+        indices = "".join(f"{axis}_, " if axis == last else f"{axis}, " for axis in axes)
         lines.add("at = rest")
         for name, _ in rows:
-            lines.add(f"{name}_spare = at")
-            lines.add(f"at += width * {name}_size")
+            lines.add(f"{name}_at = {name}_from = place({name}, ({indices}))")
+            lines.add(f"{name}_step = {name}_far = {f'{name}.strides[{self.kept - 1}]' if last else '0'}")
         lines.begin("if not in_place:")
-        self._copy(lines, "x", self.source, last, out=False)
+        for name, _ in rows:
+            lines.add(f"{name}_at, {name}_step = at, {name}_size")
+            lines.add(f"at += width * {name}_size")
+        lines.add("gather_rows(x, x_at, x_step, x_from, x_far, rows)")
         lines.end()
+        self._body(lines, indices, last, axes)
+        if self.full:
+            lines.begin("if not in_place:")
+            for name, _ in self.full:
+                lines.add(f"scatter_rows({name}, {name}_at, {name}_step, {name}_from, {name}_far, rows)")
+        arguments = ", ".join([*(f"{a}0, {a}1" for a in axes), *operands, "scratch"])
+        return Native(
+            _HEADER.format(package=__package__, prelude=self.prelude, arguments=arguments, kept=self.kept)
+            + lines.text()
+        )
+
+    def _body(self, lines: _Lines, indices: str, last: str, axes: str) -> None:
+        if self.together:
+            for name in self.places:
+                lines.add(f"{name}_at = place({name}, ({indices}))")
+                lines.add(f"{name}_step = {f'{name}.strides[{self.kept - 1}]' if last else '0'}")
+            for line in self.body:
+                lines.add(line)
+            return
+        for name in ("x", *(n for n, _ in self.full)):
+            lines.add(f"{name}_first = {name}_at")
         lines.begin("for row in range(rows):")
         if last:
             lines.add(f"{last} = {last}_ + row")
-        lines.add("src = x_from if in_place else x_spare + row * x_size")
+        lines.add("src = x_first + row * x_step")
         for name, _ in self.full:
-            lines.add(f"{name}_at = {name}_from if in_place else {name}_spare + row * {name}_size")
+            lines.add(f"{name}_at = {name}_first + row * {name}_step")
         for line in self.body:
             lines.add(line)
         for name in self.places:
             lines.add(f"{name}[{', '.join(axes) or '()'}] = {name}_value")
         lines.end()
-        if self.full:
-            lines.begin("if not in_place:")
-            for name, dtype in self.full:
-                self._copy(lines, name, dtype, last, out=True)
-        arguments = ", ".join([*(f"{a}0, {a}1" for a in axes), *operands, "scratch"])
-        return Native(_HEADER.format(package=__package__, prelude=self.prelude, arguments=arguments) + lines.text())
 
-    def _is_run(self, name: str, item: int, first: int) -> str:
-        """Whether the dimensions from `first` on are one run of memory."""
-        tests, step = [], f"{item}"
-        for d in reversed(range(first, first + self.reduced)):
-            tests.append(f"({name}.shape[{d}] <= 1 or {name}.strides[{d}] == {step})")
-            step += f" * {name}.shape[{d}]"
-        return " and ".join(tests) or "True"
-
-    def _address(self, name: str, last: str) -> str:
-        terms = [
-            f"{axis}{'_' if axis == last else ''} * {name}.strides[{d}]" for d, axis in enumerate(AXES[: self.kept])
-        ]
-        return " + ".join([f"{name}_base", *terms])
-
-    def _copy(self, lines: _Lines, name: str, dtype: str, last: str, out: bool) -> None:
-        """Rows to scratch, or back; neighbouring rows innermost."""
-        item, step = _item(dtype), f"{name}.strides[{self.kept - 1}]" if last else "0"
-        lines.add("p = 0")
-        place = [f"{name}_from"]
-        for d in range(self.reduced):
-            lines.begin(f"for r{d} in range({name}.shape[{self.kept + d}]):")
-            place.append(f"r{d} * {name}.strides[{self.kept + d}]")
-        lines.add(f"near, far = {name}_spare + p * {item}, {' + '.join(place)}")
-        lines.begin("for c in range(rows):")
-        near, far = f"near + c * {name}_size", f"far + c * {step}"
-        lines.add(f"move{item}({far}, {near})" if out else f"move{item}({near}, {far})")
-        lines.end()
-        lines.add("p += 1")
-        for _ in range(self.reduced):
-            lines.end()
-
-    def _gather_along(self, lines: _Lines, name: str, item: int) -> None:
+    @staticmethod
+    def _gather_along(lines: _Lines, name: str, item: int) -> None:
         """An operand along the row as a run of memory: where it lies, or copied to scratch once a tile."""
         lines.add(f"{name}_at = start_of({name})")
-        lines.begin(f"if not ({self._is_run(name, item, 0)}):")
-        lines.add("p = 0")
-        place = [f"start_of({name})"]
-        for d in range(self.reduced):
-            lines.begin(f"for r{d} in range({name}.shape[{d}]):")
-            place.append(f"r{d} * {name}.strides[{d}]")
-        lines.add(f"move{item}(spare + p * {item}, {' + '.join(place)})")
-        lines.add("p += 1")
-        for _ in range(self.reduced):
-            lines.end()
+        lines.begin(f"if not is_run({name}):")
+        lines.add(f"gather({name}, spare, 0, {name}_at, 0, 1)")
         lines.add(f"{name}_at = spare")
         lines.add(f"spare += (n * {item} + 127) // 64 * 64")
         lines.end()
@@ -188,8 +153,12 @@ import numpy as np
 from numba import njit
 from {package}.bodies import *
 from {package}.passes import one_pass
-from {package}.rows import move1, move2, move4, move8, start_of, width_of
+from {package}.moves import are_runs, elements_of, mover
+from {package}.rows import place, start_of, together, width_of
 {prelude}
+
+elements_of_row, rows_run, is_run = elements_of({kept}), are_runs({kept}), are_runs(0)
+gather_rows, scatter_rows, gather = mover({kept}, False), mover({kept}, True), mover(0, False)
 
 @njit(nogil=True, error_model="numpy")
 def tile({arguments}):
@@ -219,4 +188,4 @@ def _item(dtype: str) -> int:
     return int(dtypes.get(dtype).numpy.itemsize)
 
 
-__all__ = ["RowTile", "move1", "move2", "move4", "move8", "start_of", "width_of"]
+__all__ = ["RowTile", "place", "start_of", "together", "width_of"]

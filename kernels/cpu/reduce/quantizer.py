@@ -1,0 +1,219 @@
+"""Dynamic quantization of up to 16 rows at once, as LLVM IR: no row waits for another one's extremes or divisions.
+
+The extremes of a row are found in 16 lanes, and those of 16 rows joined by one tree whose last vector has a row in each
+lane, so that scales, zero points and inverses of 16 rows take the divisions of one. Then each row is multiplied by its
+inverse. kernels/reference/reduce/dynamic.py says what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ...floatops import INF, f32, fabs, rint, select
+from ...reference.reduce.dynamic import code_range
+from ..simd import I8, I32, I64, function
+from ..vectormath import F32, Lanes, native_operations
+from .bodies import codes, codes_by_product
+from .passes import COUNT, FOLDS, Writer
+
+ROWS = COUNT
+PIECE = 128  # elements that are divided where one of them is nearly a tie
+# By the inverse a quotient is off by less than 2**-13 (kernels/cpu/quantize.py): only a tie as near tells them apart.
+NEAR = f32(0.5 - 2.0**-13)
+
+
+def _usable(scale: Any) -> Any:
+    return select(scale > f32(0.0), select(scale < INF, scale, f32(1.0)), f32(1.0))
+
+
+def _symmetric(low: int, high: int, middle: int) -> Callable[..., Any]:
+    """(scale, zero point) of the largest magnitude."""
+
+    def parameters(most: Any) -> tuple[Any, Any]:
+        return _usable(most / f32(high - middle)), f32(middle)
+
+    return parameters
+
+
+def _affine(low: int, high: int) -> Callable[..., Any]:
+    """(scale, zero point) of the least and the greatest element."""
+    steps = f32(high - low)
+
+    def parameters(least: Any, most: Any) -> tuple[Any, Any]:
+        top, bottom = select(most > f32(0.0), most, f32(0.0)), select(least < f32(0.0), least, f32(0.0))
+        scale = (top - bottom) / steps
+        scale = _usable(select(scale == INF, top / steps - bottom / steps, scale))
+        at = rint(f32(low) - bottom / scale)
+        return scale, select(at < f32(low), f32(low), select(at > f32(high), f32(high), at))
+
+    return parameters
+
+
+@cache
+def quantizer(source: str, dtype: str, symmetric: bool) -> Any:
+    """An intrinsic `(rows, n, x, x_step, y, y_step, scale, scale_step, zero_point, zero_point_step)`.
+
+    rows   at most 16, of n elements each
+    x ..   addresses of the first row's, and bytes from one row to the next
+    """
+
+    @intrinsic
+    def run(
+        typingctx: Any,
+        rows: Any,
+        n: Any,
+        x: Any,
+        x_step: Any,
+        y: Any,
+        y_step: Any,
+        scale: Any,
+        scale_step: Any,
+        zero: Any,
+        zero_step: Any,
+    ) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            name = f"quantize_rows_{source}_{dtype}_{symmetric}"
+            made = builder.module.globals.get(name)
+            if made is None:
+                made = function(builder.module, name, 10)
+                native = native_operations(*context.codegen().magic_tuple())
+                _Quantizer(made, native, source, dtype, symmetric).write()
+            builder.call(made, args)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 10), codegen
+
+    return run
+
+
+class _Quantizer:
+    """Writes the body of the function."""
+
+    def __init__(self, made: Any, native: frozenset[str], source: str, dtype: str, symmetric: bool) -> None:
+        self.b = ir.IRBuilder(made.append_basic_block("entry"))
+        self.lanes = Writer(self.b, native)
+        self.kind = ir.VectorType(F32, COUNT)
+        self.source, self.dtype = source, dtype
+        self.low, self.high = code_range(dtype, symmetric)
+        middle = 128 if dtype == "u8" else 0
+        self.folds = ("farthest",) if symmetric else ("min", "max")
+        self.parameters = _symmetric(self.low, self.high, middle) if symmetric else _affine(self.low, self.high)
+        names = "rows n x x_step y y_step scale scale_step zero zero_step".split()
+        self.given = dict(zip(names, made.args, strict=True))
+
+    def write(self) -> None:
+        b, given = self.b, self.given
+        found = [self._buffer(ROWS) for _ in self.folds]
+        for place, fold in zip(found, self.folds, strict=True):
+            for r in range(ROWS):
+                b.store(self.lanes.constant(FOLDS[fold][0]), self._vector(place, ir.Constant(I64, r)))
+        with cgutils.for_range(b, given["rows"], intp=I64) as loop:
+            self._extremes(loop.index, found)
+        joined = [self._joined(place, fold) for place, fold in zip(found, self.folds, strict=True)]
+        scale, zero = self.parameters(*joined)
+        zero = zero if isinstance(zero, Lanes) else self.lanes.value(self.lanes.constant(float(zero)), "f")
+        usual = select(scale > f32(2.0**-100), select(scale < f32(2.0**100), NEAR, f32(-1.0)), f32(-1.0))
+        numbers = [self._kept(x) for x in (scale, f32(1.0) / scale, zero, usual)]
+        with cgutils.for_range(b, given["rows"], intp=I64) as loop:
+            self._row(loop.index, *(b.load(b.gep(place, [loop.index])) for place in numbers))
+        b.ret_void()
+
+    def _buffer(self, count: int) -> Any:
+        """`count` vectors on the stack, as a pointer to the first of their float32."""
+        place = cgutils.alloca_once(self.b, ir.ArrayType(self.kind, count))
+        return self.b.bitcast(place, F32.as_pointer())
+
+    def _vector(self, place: Any, n: Any) -> Any:
+        """A pointer to vector n of a buffer."""
+        return self.b.gep(self.b.bitcast(place, self.kind.as_pointer()), [n])
+
+    def _kept(self, x: Any) -> Any:
+        place = self._buffer(1)
+        self.b.store(x.value, self._vector(place, ir.Constant(I64, 0)))
+        return place
+
+    def _at(self, name: str, row: Any) -> Any:
+        return self.b.add(self.given[name], self.b.mul(row, self.given[f"{name}_step"]))
+
+    def _chunks(self, first: Any, end: Any, each: Callable[[Any, Any], None]) -> None:
+        """`each(p, mask)` over whole vectors of first .. end, then over what is left."""
+        b = self.b
+        count = b.sub(end, first)
+        whole = b.add(first, b.and_(count, ir.Constant(I64, -COUNT)))
+        with cgutils.for_range_slice(b, first, whole, ir.Constant(I64, COUNT)) as (p, _):
+            each(p, None)
+        rest = b.sub(end, whole)
+        with b.if_then(b.icmp_signed(">", rest, ir.Constant(I64, 0))):
+            each(whole, self.lanes.first(b.trunc(rest, I32)))
+
+    def _extremes(self, row: Any, found: list[Any]) -> None:
+        b, lanes, x = self.b, self.lanes, self._at("x", row)
+        best = [cgutils.alloca_once(b, self.kind) for _ in self.folds]
+        for place, fold in zip(best, self.folds, strict=True):
+            b.store(lanes.constant(FOLDS[fold][0]), place)
+
+        def each(p: Any, mask: Any) -> None:
+            value = lanes.load(self.source, x, p, mask)
+            for place, fold in zip(best, self.folds, strict=True):
+                _, absent, join = FOLDS[fold]
+                taken = fabs(value) if fold == "farthest" else value
+                kept = taken.value if mask is None else b.select(mask, taken.value, lanes.constant(absent))
+                b.store(join(lanes.value(b.load(place), "f"), lanes.value(kept, "f")).value, place)
+
+        self._chunks(ir.Constant(I64, 0), self.given["n"], each)
+        for place, to in zip(best, found, strict=True):
+            b.store(b.load(place), self._vector(to, row))
+
+    def _joined(self, place: Any, fold: str) -> Any:
+        """Sixteen vectors as one: lane r is what the lanes of vector r come to."""
+        b, join = self.b, FOLDS[fold][2]
+        vectors = [b.load(self._vector(place, ir.Constant(I64, r))) for r in range(ROWS)]
+        half = COUNT // 2
+        while half:  # two vectors become one: of each run of 2 * half lanes, halves of the first, then of the second
+            pairs = []
+            for x, y in zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True):
+                runs = range(0, COUNT, 2 * half)
+                near = [run + k + COUNT * other for run in runs for other in (0, 1) for k in range(half)]
+                far = [k + half for k in near]
+                a, c = (b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, COUNT), order)) for order in (near, far))
+                pairs.append(join(self.lanes.value(a, "f"), self.lanes.value(c, "f")).value)
+            vectors, half = pairs, half // 2
+        return self.lanes.value(vectors[0], "f")
+
+    def _row(self, row: Any, scale: Any, inverse: Any, zero: Any, near: Any) -> None:
+        b, lanes = self.b, self.lanes
+        b.store(scale, b.inttoptr(self._at("scale", row), F32.as_pointer())).align = 1
+        code = b.trunc(b.fptosi(zero, I32), I8)
+        b.store(code, b.inttoptr(self._at("zero", row), I8.as_pointer())).align = 1
+        x, y, n = self._at("x", row), self._at("y", row), self.given["n"]
+        given = [lanes.value(lanes.splat(v), "f") for v in (inverse, zero)]
+        exact = lanes.value(lanes.splat(scale), "f")
+        limit = lanes.splat(near)
+        by_product, divided = codes_by_product(self.low, self.high), codes(self.low, self.high)
+        farthest = FOLDS["farthest"][2]
+        with cgutils.for_range_slice(b, ir.Constant(I64, 0), n, ir.Constant(I64, PIECE)) as (first, _):
+            end = b.add(first, ir.Constant(I64, PIECE))
+            end = b.select(b.icmp_signed("<", end, n), end, n)
+            off = cgutils.alloca_once(b, self.kind)
+            b.store(lanes.constant(0.0), off)
+
+            def guess(p: Any, mask: Any) -> None:
+                code, apart = by_product(lanes.load(self.source, x, p, mask), *given)
+                lanes.store(self.dtype, y, p, code, mask)
+                b.store(farthest(lanes.value(b.load(off), "f"), apart).value, off)
+
+            def divide(p: Any, mask: Any) -> None:
+                lanes.store(self.dtype, y, p, divided(lanes.load(self.source, x, p, mask), exact, given[1]), mask)
+
+            self._chunks(first, end, guess)
+            doubt = b.fcmp_unordered(">", b.load(off), limit)
+            some = b.icmp_unsigned("!=", b.bitcast(doubt, ir.IntType(COUNT)), ir.Constant(ir.IntType(COUNT), 0))
+            with b.if_then(some, likely=False):
+                self._chunks(first, end, divide)
