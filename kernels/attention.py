@@ -120,10 +120,10 @@ class Attention:
 
     @staticmethod
     def scratch_bytes(keys: int, depth: int, width: int) -> int:
-        """Packed keys and values of a head, a block of queries, of scores and of sums, and three numbers a query."""
+        """Packed keys and values of a head, a block of queries, of scores, of sums and of keys, and six numbers a query."""
         blocks, columns = -(-max(keys, 1) // KEYS), -(-width // LANES) * LANES
         packed = blocks * KEYS * (depth + columns)
-        return 4 * (packed + ROWS * (depth + KEYS + columns) + KEYS + 2 * ROWS) + 1024
+        return 4 * (packed + ROWS * (depth + KEYS + columns) + KEYS * (depth + 1) + 6 * ROWS) + 1024
 
 
 @stored_as("attention_codes")
@@ -136,8 +136,9 @@ class AttentionCodes(Attention):
 
     @staticmethod
     def scratch_bytes(keys: int, depth: int, width: int) -> int:
-        """Packed keys with their sums, packed values, a block of queries, scores, weights, sums twice, and numbers."""
+        """Packed keys with their sums, packed values, a block of queries, scores, weights, sums twice, rows, and numbers."""
         blocks, columns = -(-max(keys, 1) // KEYS), -(-width // LANES) * LANES
         steps = -(-depth // 4) * 4
         packed = blocks * KEYS * (steps + columns + 4)
-        return packed + ROWS * (steps + 5 * KEYS + 8 * columns) + 4 * (3 * KEYS + 5 * ROWS) + steps + 1024
+        blocks_of = ROWS * (steps + 5 * KEYS + 8 * columns) + KEYS * max(steps, columns)
+        return packed + blocks_of + 4 * (3 * KEYS + 9 * ROWS) + steps + 1024

@@ -121,10 +121,14 @@ def entry(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int =
 
 
 def python_tile(tile: Any) -> Callable[..., Any]:
-    """The tile function as plain Python, for NUMBA_DISABLE_JIT and for debugging."""
+    """The tile function as plain Python, for NUMBA_DISABLE_JIT and for debugging.
+
+    What a text calls that is LLVM IR may say in its attribute `plain` what it does in Python.
+    """
     if isinstance(tile, Native):
         scope: dict[str, Any] = dict(tile.scope)
         exec(compile(tile.source, "<tilework tile>", "exec"), scope)
+        scope.update({name: found.plain for name, found in scope.items() if hasattr(found, "plain")})
         tile = scope["tile"]
     return getattr(tile, "py_func", tile)  # type: ignore[no-any-return]
 

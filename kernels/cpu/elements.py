@@ -6,8 +6,10 @@ output may still be exactly where an input is: an element is read before its pla
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -24,6 +26,24 @@ def compiled_here() -> bool:
 @overload(compiled_here)
 def _compiled_here() -> Any:
     return lambda: True
+
+
+def memory(address: int, dtype: Any, count: int = 1, step: int = 0) -> Any:
+    """Elements at an address, as an array, for what runs as plain Python."""
+    interface = {"data": (address, False), "shape": (count,), "strides": (step,), "typestr": np.dtype(dtype).str}
+    return np.asarray(SimpleNamespace(__array_interface__={**interface, "version": 3}))
+
+
+def _plain_place(array: Any, indices: tuple[int, ...]) -> int:
+    return int(array.ctypes.data) + sum(int(i) * s for i, s in zip(indices, array.strides, strict=False))
+
+
+def _plain_read_at(array: Any, address: int, offset: int) -> Any:
+    return memory(address + offset, array.dtype)[0]
+
+
+def _plain_write_at(array: Any, address: int, offset: int, value: Any) -> None:
+    memory(address + offset, array.dtype)[0] = value
 
 
 def _scopes(module: Any) -> tuple[Any, Any]:
@@ -62,7 +82,7 @@ def read_at(typingctx: Any, array: Any, address: Any, offset: Any) -> Any:
         inside, outside = _scopes(builder.module)
         loaded.set_metadata("alias.scope", inside)
         loaded.set_metadata("noalias", outside)
-        return loaded
+        return builder.icmp_unsigned("!=", loaded, ir.Constant(I8, 0)) if array.dtype == types.boolean else loaded
 
     return array.dtype(array, types.int64, types.int64), codegen
 
@@ -76,6 +96,24 @@ def write(typingctx: Any, array: Any, address: Any, index: Any, value: Any) -> A
         made = context.cast(builder, args[3], signature.args[3], array.dtype)
         made = builder.zext(made, I8) if array.dtype == types.boolean else made
         stored = builder.store(made, _pointer(context, builder, array.dtype, *args[1:3]))
+        stored.align = 1
+        stored.set_metadata("alias.scope", outside)
+        stored.set_metadata("noalias", inside)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64, value), codegen
+
+
+@intrinsic
+def write_at(typingctx: Any, array: Any, address: Any, offset: Any, value: Any) -> Any:
+    """Store an element of the array's type `offset` bytes after an address, in any order."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        inside, outside = _scopes(builder.module)
+        made = context.cast(builder, args[3], signature.args[3], array.dtype)
+        made = builder.zext(made, I8) if array.dtype == types.boolean else made
+        at = builder.gep(builder.inttoptr(args[1], I8.as_pointer()), [args[2]])
+        stored = builder.store(made, builder.bitcast(at, context.get_data_type(array.dtype).as_pointer()))
         stored.align = 1
         stored.set_metadata("alias.scope", outside)
         stored.set_metadata("noalias", inside)
@@ -112,3 +150,7 @@ def place(typingctx: Any, array: Any, indices: Any) -> Any:
         return at
 
     return types.int64(array, indices), codegen
+
+
+# What forge.python_tile puts in their place
+place.plain, read_at.plain, write_at.plain = _plain_place, _plain_read_at, _plain_write_at

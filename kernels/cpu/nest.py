@@ -17,7 +17,7 @@ from ..indexing import AXES, Index, whole
 _HEADER = """\
 import numpy as np
 from numba import njit
-from {package}.elements import compiled_here, read, start_of, write
+from {package}.elements import compiled_here, place, read, read_at, start_of, write, write_at
 from {package}.scalar import *
 {prelude}
 
@@ -41,6 +41,8 @@ class Element:
     groups    (count, function of the prelude): takes whole groups of so many elements that follow each other, as
               function(length, address of the output, address of the first operand, *other operands, *tables), where the
               other operands are the same all along the innermost axis
+    run       function of the prelude that takes any run of elements instead, as function(length, address of the output,
+              bytes from one to the next, both of the first operand, *other operands), where the other operands are so
     """
 
     rank: int
@@ -51,6 +53,7 @@ class Element:
     tables: Sequence[str] = ()
     prelude: str = ""
     groups: tuple[int, str] | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,8 @@ def nest(element: Element, out: str = "y", wide: Wide | None = None) -> Native:
 class _Nest:
     """Writes the loops. The innermost one is there twice.
 
-    Where every operand that follows it does so at unit stride, elements are read and written by address (elements.py),
-    which LLVM vectorises; and where trailing axes of all operands are one run of memory, it covers them together. Else
-    it goes over row views with strides.
+    Elements are read and written by address (elements.py). Where every operand that follows it does so at unit stride,
+    LLVM vectorises it; and where trailing axes of all operands are one run of memory, it covers them together.
     """
 
     def __init__(self, element: Element, out: str, wide: Wide | None = None) -> None:
@@ -108,25 +110,36 @@ class _Nest:
                     end = f"({axis}0 + 1 if run <= {d} else {axis}1)"
                 self.begin(f"for {axis} in range({axis}0, {end}):")
             self._load(self.fixed, "")
-            self.begin("if unit:")
             for name in self.rows:
                 self.emit(f"{name}_at = {self._address(name)}")
-            whole_groups = self._whole_groups()
-            if whole_groups:
-                self.emit(whole_groups)
-            self._inner_loop(f"{self._grouped('length')}, length" if whole_groups else "length", by_address=True)
-            self.end()
-            self.begin("else:")
-            for name in self.rows:
-                self.emit(f"{name}_row = {self._place(name, f'{axes[-1]}0:{axes[-1]}1')}")
-            self._inner_loop(f"{axes[-1]}1 - {axes[-1]}0", by_address=False)
-            self.end()
+            if element.run and self._same_along():
+                self.emit(self._run())
+            else:
+                self._loops()
         if element.doubt:
             self.lines.append("return np.int32(1) if bad else np.int32(0)")
         arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*self.names, *element.tables, self.out])
         prelude = element.prelude + self._vector()
         header = _HEADER.format(package=__package__, prelude=prelude, arguments=arguments)
         return Native(header + "".join(f"    {line}\n" for line in self.lines))
+
+    def _run(self) -> str:
+        first, *others = self.names
+        ends = [f"{name}_at, {name}.strides[{len(self.index[name]) - 1}]" for name in (self.out, first)]
+        return f"{self.element.run}({', '.join(['length', *ends, *(f'{name}_' for name in others)])})"
+
+    def _loops(self) -> None:
+        self.begin("if unit:")
+        whole_groups = self._whole_groups()
+        if whole_groups:
+            self.emit(whole_groups)
+        self._inner_loop(f"{self._grouped('length')}, length" if whole_groups else "length", by_address=True)
+        self.end()
+        self.begin("else:")
+        for name in self.rows:
+            self.emit(f"{name}_step = {name}.strides[{len(self.index[name]) - 1}]")
+        self._inner_loop(f"{self.axes[-1]}1 - {self.axes[-1]}0", by_address=False)
+        self.end()
 
     def emit(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -209,13 +222,11 @@ class _Nest:
 
     def _address(self, name: str) -> str:
         """Of the first element of the row."""
-        terms = [f"start_of({name})"]
-        for n, at in enumerate(self.index[name]):
-            if at is not None:
-                axis = f"{self.axes[at[0]]}0" if at[0] == self.inner else self.axes[at[0]]
-                position = axis if at[1] == 1 else f"({axis} // {at[1]})"
-                terms.append(f"{position} * {name}.strides[{n}]")
-        return " + ".join(terms)
+        indices = []
+        for at in self.index[name]:
+            axis = "0" if at is None else f"{self.axes[at[0]]}0" if at[0] == self.inner else self.axes[at[0]]
+            indices.append(axis if at is None or at[1] == 1 else f"{axis} // {at[1]}")
+        return f"place({name}, ({''.join(f'{i}, ' for i in indices)}))"
 
     def _load(self, names: Any, innermost: str) -> None:
         for name in self.names:
@@ -234,7 +245,11 @@ class _Nest:
                 continue
             where = self._place(name, absolute)
             if name in self.rows:
-                where = f"read({name}, {name}_at, {last})" if by_address else f"{name}_row[{last}]"
+                where = (
+                    f"read({name}, {name}_at, {last})"
+                    if by_address
+                    else f"read_at({name}, {name}_at, {last} * {name}_step)"
+                )
             self.emit(f"{name}_ = {self.element.widen.get(name, '{}').format(where)}")
         self._body(absolute, "address" if by_address else "row")
         self.end()
@@ -250,9 +265,13 @@ class _Nest:
         return [far[0], *(name for name in self.names if name != far[0])]
 
     def _has_groups(self) -> bool:
-        """Whether the element's own function for groups serves: what it takes by value does not change along a row."""
+        """Whether the element's own function for groups serves."""
+        return self.element.groups is not None and self._same_along()
+
+    def _same_along(self) -> bool:
+        """Whether the first operand is a row, and the others do not change along it."""
         first, others = self.names[:1], self.names[1:]
-        return self.element.groups is not None and set(first) <= set(self.rows) and self.fixed.issuperset(others)
+        return set(first) <= set(self.rows) and self.fixed.issuperset(others)
 
     def _grouped(self, length: str) -> str:
         count = self.element.groups[0] if self.element.groups else self.wide.count if self.wide else 1
@@ -297,8 +316,10 @@ class _Nest:
         result = _substituted(element.result, self.names, element.tables)
         if how == "address":
             self.emit(f"write({out}, {out}_at, {self.axes[-1]}, {result})")
+        elif how:
+            self.emit(f"write_at({out}, {out}_at, {self.axes[-1]} * {out}_step, {result})")
         else:
-            self.emit(f"{out}_row[{self.axes[-1]}] = {result}" if how else f"{out}[()] = {result}")
+            self.emit(f"{out}[()] = {result}")
 
 
 def _substituted(expression: str, names: Sequence[str], tables: Sequence[str] = ()) -> str:

@@ -50,7 +50,11 @@ def _by_product(kernel: Quantize, element: Element) -> Element:
 
     A group with an element that may be rounded to another code than the quotient would be is divided.
     """
-    if kernel.dtype not in ("u8", "s8") or kernel.rounding not in ("half_even", "half_away", "half_up"):
+    if kernel.dtype in ("u8", "s8") and kernel.rounding == "half_even":
+        text = f"from {__package__}.reduce.code_runs import run_quantizer\n\n"
+        run = f"quantize_run = run_quantizer({kernel.source!r}, {kernel.dtype!r})\n"
+        return replace(element, prelude=text + run, run="quantize_run")
+    if kernel.dtype not in ("u8", "s8") or kernel.rounding not in ("half_away", "half_up"):
         return element
     codes = dtypes.get(kernel.dtype)
     x = _GET[kernel.source].format("x_at, n")

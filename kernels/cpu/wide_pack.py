@@ -21,6 +21,30 @@ DEEP = 16  # values of K that are read together where B lies along K
 BLOCK = 16  # columns and steps that are transposed at once
 
 
+def transposer(module: Any) -> Any:
+    """The function of `transpose_words` in a module."""
+    made = module.globals.get("transpose_words")
+    if made is not None:
+        return made
+    made = function(module, "transpose_words", 4)
+    e = Emitter(ir.IRBuilder(made.append_basic_block("entry")))
+    target, pitch, source, stride = made.args
+    block = []
+    for _ in range(BLOCK):
+        block.append(e.load(source, vector(I32, BLOCK), 1))
+        source = e.b.add(source, stride)
+    low = [n for i in range(8) for n in (i, i + 16)]
+    high = [n + 8 for n in low]
+    for _ in range(4):
+        pairs = [(block[i], block[i + 8]) for i in range(8)]
+        block = [e.shuffle(x, order, y) for x, y in pairs for order in (low, high)]
+    for words in block:
+        e.store(words, target, 1)
+        target = e.b.add(target, pitch)
+    e.b.ret_void()
+    return made
+
+
 @intrinsic
 def transpose_words(typingctx: Any, target: Any, pitch: Any, source: Any, stride: Any) -> Any:
     """4-byte words, 16 of each of 16 columns that lie `stride` apart, to 16 rows of 16 columns that lie `pitch` apart.
@@ -28,30 +52,8 @@ def transpose_words(typingctx: Any, target: Any, pitch: Any, source: Any, stride
     Four rounds of interleaving in registers, as in rows.py.
     """
 
-    def emit(module: Any) -> Any:
-        made = module.globals.get("transpose_words")
-        if made is not None:
-            return made
-        made = function(module, "transpose_words", 4)
-        e = Emitter(ir.IRBuilder(made.append_basic_block("entry")))
-        target, pitch, source, stride = made.args
-        block = []
-        for _ in range(BLOCK):
-            block.append(e.load(source, vector(I32, BLOCK), 1))
-            source = e.b.add(source, stride)
-        low = [n for i in range(8) for n in (i, i + 16)]
-        high = [n + 8 for n in low]
-        for _ in range(4):
-            pairs = [(block[i], block[i + 8]) for i in range(8)]
-            block = [e.shuffle(x, order, y) for x, y in pairs for order in (low, high)]
-        for words in block:
-            e.store(words, target, 1)
-            target = e.b.add(target, pitch)
-        e.b.ret_void()
-        return made
-
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.call(emit(builder.module), args)
+        builder.call(transposer(builder.module), args)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 4), codegen

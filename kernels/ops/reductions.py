@@ -275,8 +275,9 @@ def dynamic_quantize(
         if rank == 0:
             raise ShapeMismatch("dynamic_quantize: x is a number; an array of rank 1 at least works")
         lo, hi = pipe.add(Extremes(source, rank), x=x)
-        if rank > 1:
-            lo, hi = (reduce(op, v) for op, v in (("min", lo), ("max", hi)))
+        if rank > 1:  # both ends of each, so that one kernel does
+            rows = Extremes("f32", rank - 1, rank - 1)
+            lo, hi = pipe.add(rows, x=lo)[0], pipe.add(rows, x=hi)[1]
         scale, zero_point = pipe.add(Parameters(codes, symmetric), lo=lo, hi=hi)
         return quantize(x, scale, zero_point, codes), scale, zero_point
     if rank == 0 or (group is not None and not 1 <= group < 2**31):

@@ -92,34 +92,43 @@ class DynamicQuantize:
 @stored_as("extremes")
 @dataclass(frozen=True)
 class Extremes:
-    """lo, hi: the least and the greatest element of each row (the last axis)."""
+    """lo, hi: the least and the greatest element of each row.
+
+    reduced  how many axes at the end a row is made of
+    """
 
     source: str = "f32"
     rank: int = 2
+    reduced: int = 1
 
     def __post_init__(self) -> None:
         checks.one_of("extremes", "operand of type", self.source, REAL)
-        if self.rank < 1:
-            raise ArgumentError("extremes of a number; an array of rank 1 at least works")
+        if not 1 <= self.reduced <= self.rank:
+            raise ArgumentError(
+                f"extremes of {self.reduced} axes of an array of rank {self.rank}; 1 to {max(self.rank, 1)} axes work"
+            )
 
     @property
     def name(self) -> str:
         return f"extremes_{self.source}"
 
+    @property
+    def axes(self) -> tuple[int, ...]:
+        return tuple(range(self.rank - self.reduced, self.rank))
+
     def signature(self) -> tuple[ArgSpec, ...]:
-        axes = (self.rank - 1,)
         return (
-            data_spec("x", self.source, self.rank, axes),
-            place_spec("lo", "f32", self.rank, axes, False),
-            place_spec("hi", "f32", self.rank, axes, False),
+            data_spec("x", self.source, self.rank, self.axes),
+            place_spec("lo", "f32", self.rank, self.axes, False),
+            place_spec("hi", "f32", self.rank, self.axes, False),
         )
 
     def index_space(self) -> IndexSpace:
-        return row_space(self.rank, (self.rank - 1,))
+        return row_space(self.rank, self.axes)
 
     def execute(self, ctx: Any) -> None:
-        x = arranged(ctx.read("x"), (self.rank - 1,))
-        ctx.sweep(self, x, ctx.write("lo"), ctx.write("hi"), scratch_for(ctx, 1, [x]))
+        x = arranged(ctx.read("x"), self.axes)
+        ctx.sweep(self, x, ctx.write("lo"), ctx.write("hi"), scratch_for(ctx, self.reduced, [x]))
 
 
 @stored_as("quantization_parameters")

@@ -21,10 +21,11 @@ from .steps import indented, text
 _PACK = """\
 for j in range(0, min(last, keys), {KEYS}):
     count = min({KEYS}, min(last, keys) - j)
-    decode_rows(0, count, {k}room, across, 1)
-    pack_keys(packed_k + 4 * j * depth, start_of(room), count, depth, 4 * depth, 4)
-    decode_rows(0, count, {v}room, across, 1)
-    pack_values(packed_v + 4 * j * columns, start_of(room), count, width, columns, 4 * depth, 4)
+    decode_rows(0, count, {k}decoded, across, 1)
+    pack_words(packed_k + 4 * j * depth, start_of(decoded), 4 * depth, count, depth)
+    decode_rows(0, count, {v}decoded, across, 1)
+    zero_bytes(packed_v + 4 * j * columns, 4 * count * columns)
+    copy_4(packed_v + 4 * j * columns, 4 * columns, 4, start_of(decoded), 4 * depth, 4, count, width)
 """
 
 
@@ -39,7 +40,7 @@ def build(kernel: AttentionCoded, isa: str | None = None) -> WithParams:
         rows_of="".join(f"{name}, " for which in "kv" for name in names[which]),
         trailing=", across",
         width="q.shape[3]",
-        ready=f"whole_v, room = False, np.empty(({KEYS}, depth), np.float32)",
+        ready=f"whole_v, decoded = False, np.empty(({KEYS}, depth), np.float32)",
         pack=indented(_PACK.format(KEYS=KEYS, **part), 4),
     )
     across = scheme.edges[1]

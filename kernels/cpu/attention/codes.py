@@ -10,42 +10,17 @@ from ...factory import Whole, register
 from ...forge import Native
 from ...reference.attention import attention_codes_step
 from ..map import compiled
-from ..scalar import scalar
-from .product import MR, codes_1, codes_4
-from .steps import parts
-
-
-@scalar
-def multiply_codes(rows, steps, width, c, ldc, a, lda, b, ldb):
-    """rows (whole groups of MR) by `width` columns (whole vectors), over steps of 4."""
-    for r in range(0, rows, MR):
-        n = 0
-        while n + 4 * LANES <= width:
-            codes_4(steps, c + r * ldc + 4 * n, ldc, a + r * lda, lda, b + 4 * n, ldb)
-            n += 4 * LANES
-        while n < width:
-            codes_1(steps, c + r * ldc + 4 * n, ldc, a + r * lda, lda, b + 4 * n, ldb)
-            n += LANES
-
+from .product import MR
+from .steps import HEADER, parts
 
 _TEXT = """\
-import numpy as np
-from numba import njit
-from tilework.kernels.cpu.attention.codes import codes_4, multiply_codes
-from tilework.kernels.cpu.elements import start_of
-from tilework.kernels.cpu.reduce.bodies import *
-from tilework.kernels.cpu.reduce.passes import one_pass
-from tilework.kernels.cpu.simd import get_f32, get_s8, get_s32, get_u8, put_f32, put_s32, put_s8, put_u8
-from tilework.kernels.cpu.vectormath import exp
-from tilework.kernels.cpu.wide_pack import transpose_words
-
 flip = one_pass(flipped, ("u8",), ("u8",), (), 0)
 interleave = one_pass(interleaved, ("u8",) * 4, ("s32",), (), 0)
 scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("top",), 1)
 masked_scores = one_pass(masked_code_scores, ("s32", "s32", "f32", "f32"), ("f32",), ("top",), 1)
 weights = one_pass(exponential_weighed, ("f32", "f32"), ("f32",), ("add", "farthest"), 1)
-scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
 weight_codes = one_pass(to_weight_codes, ("f32",), ("u8",), (), 1)
+sums = one_pass(new_code_sums, ("f32",) * 4, ("f32",) * 3)
 add_sums = one_pass(add_code_sums, ("f32", "s32"), ("f32",), (), 2)
 
 
@@ -53,154 +28,112 @@ add_sums = one_pass(add_code_sums, ("f32", "s32"), ("f32",), (), 2)
 def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale, y, scratch):
     keys, depth, width = k.shape[2], q.shape[3], v.shape[3]
     columns = (width + {lanes} - 1) // {lanes} * {lanes}
-    steps = (depth + 3) // 4
+    pitch = (depth + 3) // 4 * 4  # bytes of a row of codes, filled up to words
     factor, low = scale[()], np.float32(-np.inf)
     blocks = (keys + {KEYS} - 1) // {KEYS}
     packed_k = (start_of(scratch) + 63) // 64 * 64
-    packed_v = packed_k + blocks * {KEYS} * 4 * steps
-    sums = packed_v + blocks * {KEYS} * columns
-    q_at = sums + 4 * blocks * {KEYS}
-    s_at = q_at + {ROWS} * 4 * steps
+    packed_v = packed_k + blocks * {KEYS} * pitch
+    key_sums = packed_v + blocks * {KEYS} * columns
+    q_at = key_sums + 4 * blocks * {KEYS}
+    s_at = q_at + {ROWS} * pitch
     p_at = s_at + 4 * {ROWS} * {KEYS}
     o_at = p_at + {ROWS} * {KEYS}
     i_at = o_at + 4 * {ROWS} * columns
-    mask_at = i_at + 4 * {ROWS} * columns
-    near_at = mask_at + 4 * {KEYS}
-    m_at = near_at + 4 * {KEYS}
-    l_at = m_at + 4 * {ROWS}
-    r_at = l_at + 4 * {ROWS}
-    again_at = r_at + 4 * {ROWS}
-    zero_at = again_at + 4 * {ROWS}
-    far_at = zero_at + 4 * {ROWS}
-    middle_at = far_at + 4 * {KEYS}  # a row of codes that all are 128: its product with the keys is what q's 128 adds
-    for d in range(4 * steps):
-        put_u8(middle_at, d, np.uint8(128))
+    room = i_at + 4 * {ROWS} * columns
+    mask_at = room + {KEYS} * max(pitch, columns)
+    near_at, far_at, m_at = mask_at + 4 * {KEYS}, mask_at + 8 * {KEYS}, mask_at + 12 * {KEYS}
+    l_at, top_at, zero_at = m_at + 4 * {ROWS}, m_at + 8 * {ROWS}, m_at + 12 * {ROWS}
+    again_at, sum_at, most_at = m_at + 16 * {ROWS}, m_at + 20 * {ROWS}, m_at + 24 * {ROWS}
+    inverse_at, r_at = m_at + 28 * {ROWS}, m_at + 32 * {ROWS}
+    middle_at = m_at + 36 * {ROWS}  # a row of codes that all are 128: its product with the keys is what q's 128 adds
+    zero_bytes(middle_at, pitch)
+    flip(pitch, middle_at, middle_at)
     for b in range(b0, b1):
         for h in range(h0, h1):
             g = h // {groups}
-            length = min(keys, max(0, {length}))
+            length = {length}
             last = {last}
             for j in range(0, last, {KEYS}):
-                count = min({KEYS}, last - j)
-                start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
-                target = packed_k + j * 4 * steps
-                together = k.strides[3] == 1
-                squares = count // {lanes} * {lanes} if together else 0
-                deep = depth // (4 * {lanes}) * (4 * {lanes})
-                for n in range(0, squares, {lanes}):
-                    for d in range(0, deep, 4 * {lanes}):
-                        near = start + n * k.strides[2] + d
-                        transpose_words(target + d * {KEYS} + 4 * n, 4 * {KEYS}, near, k.strides[2])
-                for n in range({KEYS}):
-                    row, whole = start + n * k.strides[2], deep if n < squares else 0
-                    if n < count and together:
-                        for p in range(whole // 4, depth // 4):
-                            put_s32(target + 4 * n, p * {KEYS}, get_s32(row, p))
-                        whole = depth // 4 * 4
-                    for d in range(whole, 4 * steps):
-                        code = get_s8(row + d * k.strides[3], 0) if n < count and d < depth else np.int8(0)
-                        put_s8(target + 4 * n + (d & 3), (d >> 2) * 4 * {KEYS}, code)
-                codes_4(steps, sums + 4 * j, 0, middle_at, 0, target, 4 * {KEYS})
-                start = start_of(v) + b * v.strides[0] + g * v.strides[1] + j * v.strides[2]
-                target = packed_v + j * columns
+                count, near, step = min({KEYS}, last - j), place(k, (b, g, j)), k.strides[2]
+                if k.strides[3] != 1 or pitch != depth:
+                    zero_bytes(room, {KEYS} * pitch)
+                    copy_1(room, pitch, 1, near, step, k.strides[3], count, depth)
+                    near, step = room, pitch
+                pack_words(packed_k + j * pitch, near, step, count, pitch // 4)
+                multiply_codes(
+                    {MR}, {KEYS}, pitch // 4, key_sums + 4 * j, 0, middle_at, 0, packed_k + j * pitch, 4 * {KEYS}
+                )
+                near, step = place(v, (b, g, j)), v.strides[2]
+                if v.strides[3] != 1 or columns != width or count < {KEYS}:
+                    zero_bytes(room, {KEYS} * columns)
+                    copy_1(room, columns, 1, near, step, v.strides[3], count, width)
+                    near, step = room, columns
                 for n in range(0, {KEYS}, 4):
-                    row, place, whole = start + n * v.strides[2], target + n * columns, 0
-                    if n + 4 <= count and v.strides[3] == 1:
-                        whole, far = width, v.strides[2]
-                        interleave(width, row, row + far, row + 2 * far, row + 3 * far, place)
-                    for c in range(4):
-                        for d in range(whole, columns):
-                            code = np.int8(0)
-                            if n + c < count and d < width:
-                                code = get_s8(row + c * v.strides[2] + d * v.strides[3], 0)
-                            put_s8(place + c, 4 * d, code)
+                    row = near + n * step
+                    interleave(columns, row, row + step, row + 2 * step, row + 3 * step, packed_v + (j + n) * columns)
             for i in range(m0, m1, {ROWS}):
                 rows = min({ROWS}, m1 - i)
                 padded = (rows + {MR} - 1) // {MR} * {MR}
-                start = start_of(q) + b * q.strides[0] + h * q.strides[1] + i * q.strides[2]
-                for r in range(padded):
+                zero_bytes(q_at, padded * pitch)
+                copy_1(q_at, pitch, 1, place(q, (b, h, i)), q.strides[2], q.strides[3], rows, depth)
+                flip(padded * pitch, q_at, q_at)
+                zero_bytes(o_at, 4 * padded * columns)
+                zero_bytes(l_at, 4 * {ROWS})
+                for r in range({ROWS}):
                     put_f32(m_at, r, low)
-                    put_f32(l_at, r, np.float32(0))
-                    row, whole = start + r * q.strides[2], 0
-                    if r < rows and q.strides[3] == 1:
-                        whole = depth
-                        flip(depth, row, q_at + r * 4 * steps)
-                    for d in range(whole, 4 * steps):
-                        code = get_u8(row + d * q.strides[3], 0) if r < rows and d < depth else np.uint8(0)
-                        put_u8(q_at + r * 4 * steps, d, np.uint8(code ^ 128))
-                    for d in range(columns):
-                        put_f32(o_at + 4 * r * columns, d, np.float32(0))
                 end = {end}
                 for j in range(0, end, {KEYS}):
+                    count = min({KEYS}, end - j)
                     multiply_codes(
-                        padded, steps, {KEYS}, s_at, 4 * {KEYS}, q_at, 4 * steps, packed_k + j * 4 * steps, 4 * {KEYS}
+                        padded, {KEYS}, pitch // 4, s_at, 4 * {KEYS}, q_at, pitch, packed_k + j * pitch, 4 * {KEYS}
                     )
-                    k_near = start_of(k_scale) + b * k_scale.strides[0] + g * k_scale.strides[1] + j * k_scale.strides[2]
-                    v_near = start_of(v_scale) + b * v_scale.strides[0] + g * v_scale.strides[1] + j * v_scale.strides[2]
+                    k_near, v_near = place(k_scale, (b, g, j)), place(v_scale, (b, g, j))
                     if k_scale.strides[2] != 4 or v_scale.strides[2] != 4:
-                        for n in range(min({KEYS}, end - j)):
-                            put_f32(near_at, n, get_f32(k_near + n * k_scale.strides[2], 0))
-                            put_f32(far_at, n, get_f32(v_near + n * v_scale.strides[2], 0))
+                        copy_4(near_at, 0, 4, k_near, 0, k_scale.strides[2], 1, count)
+                        copy_4(far_at, 0, 4, v_near, 0, v_scale.strides[2], 1, count)
                         k_near, v_near = near_at, far_at
                     # Each of these loops is short for one row, and rows do not wait for each other.
-                    most_seen = min({KEYS}, end - j)
                     for r in range(rows):
-                        row, seen = s_at + 4 * r * {KEYS}, min(most_seen, max(0, {limit} - j))
-                        again = np.float32(1)
+                        row, seen, top = s_at + 4 * r * {KEYS}, {seen}, low
                         if seen > 0:
                             own = q_scale[b, h, i + r] * factor
                             {score}
-                            before = get_f32(m_at + 4 * r, 0)
-                            top = before if before > top or before != before else top
-                            zero = top if top > low or top != top else np.float32(0)
-                            again = exp(before - zero) if j > 0 else np.float32(0)
-                            put_f32(m_at + 4 * r, 0, top)
-                            put_f32(zero_at, r, zero)
-                        put_f32(again_at, r, again)
+                        put_f32(top_at, r, top)
+                    tops(rows, m_at, top_at, m_at, zero_at, again_at)
                     for r in range(rows):
-                        row, seen = s_at + 4 * r * {KEYS}, min(most_seen, max(0, {limit} - j))
-                        put_f32(r_at, r, np.float32(0))
+                        row, seen, total, most = s_at + 4 * r * {KEYS}, {seen}, np.float32(0), np.float32(0)
                         if seen > 0:
                             total, most = weights(seen, row, v_near, row, get_f32(zero_at, r))
-                            put_f32(l_at, r, get_f32(l_at, r) * get_f32(again_at, r) + total)
-                            put_f32(r_at, r, most)
+                        put_f32(sum_at, r, total)
+                        put_f32(most_at, r, most)
+                    sums(rows, l_at, again_at, sum_at, most_at, l_at, inverse_at, r_at)
                     for r in range(padded):
-                        row, near = s_at + 4 * r * {KEYS}, p_at + r * {KEYS}
-                        seen = min(most_seen, max(0, {limit} - j)) if r < rows else 0
-                        if seen > 0:
-                            most = get_f32(r_at, r)
-                            inverse = np.float32(255) / most if most > np.float32(0) else np.float32(0)
-                            weight_codes(seen, row, near, inverse)
-                            put_f32(r_at, r, most * np.float32(1 / 255))
-                        for n in range(seen, {KEYS}):
-                            put_u8(near, n, np.uint8(0))
+                        near, seen = p_at + r * {KEYS}, {seen} if r < rows else 0
+                        weight_codes(seen, s_at + 4 * r * {KEYS}, near, get_f32(inverse_at, r))
+                        zero_bytes(near + seen, {KEYS} - seen)
                     multiply_codes(
-                        padded, {KEYS} // 4, columns, i_at, 4 * columns, p_at, {KEYS}, packed_v + j * columns, 4 * columns
+                        padded, columns, {KEYS} // 4, i_at, 4 * columns, p_at, {KEYS}, packed_v + j * columns, 4 * columns
                     )
                     for r in range(rows):
-                        add_sums(
-                            columns, o_at + 4 * r * columns, i_at + 4 * r * columns, o_at + 4 * r * columns,
-                            get_f32(again_at, r), get_f32(r_at, r),
-                        )
+                        by = 4 * r * columns
+                        add_sums(columns, o_at + by, i_at + by, o_at + by, get_f32(again_at, r), get_f32(r_at, r))
+                inverses(rows, l_at, l_at)
+                together = y.strides[3] == 4
+                near, far = (place(y, (b, h, i)), y.strides[2]) if together else (o_at, 4 * columns)
                 for r in range(rows):
-                    total = get_f32(l_at + 4 * r, 0)
-                    inverse = np.float32(1) / total if total != np.float32(0) else np.float32(0)
-                    near = start_of(y) + b * y.strides[0] + h * y.strides[1] + (i + r) * y.strides[2]
-                    if y.strides[3] == 4:
-                        scale_row(width, o_at + 4 * r * columns, near, inverse)
-                    else:
-                        for d in range(width):
-                            y[b, h, i + r, d] = get_f32(o_at + 4 * r * columns, d) * inverse
+                    scale_row(width, o_at + 4 * r * columns, near + r * far, get_f32(l_at, r))
+                if not together:
+                    copy_4(place(y, (b, h, i)), y.strides[2], y.strides[3], o_at, 4 * columns, 4, rows, width)
 """
 
 
 @register("attention_s8", backend="cpu", requires=compiled)
 def build(kernel: AttentionCodes) -> Native:
     one, masked = (
-        "top = scores(seen, row, sums + 4 * j, k_near, row, own)",
-        ("top = masked_scores(seen, row, sums + 4 * j, k_near, added, row, own)"),
+        "top = scores(seen, row, key_sums + 4 * j, k_near, row, own)",
+        ("top = masked_scores(seen, row, key_sums + 4 * j, k_near, added, row, own)"),
     )
-    return Native(_TEXT.format(**parts(kernel, one, masked), lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR))
+    return Native(HEADER + _TEXT.format(**parts(kernel, one, masked), lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR))
 
 
 @register("attention_s8", backend="cpu", variant="interpreted", priority=-100)

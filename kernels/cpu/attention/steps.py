@@ -6,71 +6,33 @@ are used as they lie where their rows are whole vectors. kernels/reference/atten
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...attention import KEYS, LANES, ROWS, Attention
 from ...factory import Whole, register
 from ...forge import Native
 from ...reference.attention import attention_step
 from ..map import compiled
-from ..scalar import scalar
-from ..simd import get_f32, put_f32
-from ..wide_pack import transpose_words
-from .product import MR, product_1, product_4
+from .product import MR
 
-
-@scalar
-def multiply(rows, depth, width, c, ldc, a, lda, b, ldb, from_c):
-    """rows (whole groups of MR) by `width` columns (whole vectors)."""
-    for r in range(0, rows, MR):
-        n = 0
-        while n + 4 * LANES <= width:
-            product_4(depth, c + r * ldc + 4 * n, ldc, a + r * lda, lda, b + 4 * n, ldb, from_c)
-            n += 4 * LANES
-        while n < width:
-            product_1(depth, c + r * ldc + 4 * n, ldc, a + r * lda, lda, b + 4 * n, ldb, from_c)
-            n += LANES
-
-
-@scalar
-def pack_keys(target, start, count, depth, step, item):
-    """KEYS keys side by side for each depth, of which `count` are there: target[d, n] = source[n, d], then zeros."""
-    rows, whole = (count // LANES * LANES, depth // LANES * LANES) if item == 4 else (0, 0)
-    for n in range(0, rows, LANES):
-        for d in range(0, whole, LANES):
-            transpose_words(target + 4 * (d * KEYS + n), 4 * KEYS, start + n * step + 4 * d, step)
-    for n in range(count):
-        for d in range(whole if n < rows else 0, depth):
-            put_f32(target + 4 * n, d * KEYS, get_f32(start + n * step + d * item, 0))
-    for n in range(count, KEYS):
-        for d in range(depth):
-            put_f32(target + 4 * n, d * KEYS, np.float32(0))
-
-
-@scalar
-def pack_values(target, start, count, width, columns, step, item):
-    """`count` rows of values, filled up with zeros to whole vectors."""
-    for n in range(count):
-        for d in range(width):
-            put_f32(target + 4 * n * columns, d, get_f32(start + n * step + d * item, 0))
-        for d in range(width, columns):
-            put_f32(target + 4 * n * columns, d, np.float32(0))
-
-
-TEXT = """\
+HEADER = """\
 import numpy as np
 from numba import njit
-from tilework.kernels.cpu.attention.steps import multiply, pack_keys, pack_values
-from tilework.kernels.cpu.elements import start_of
+from tilework.kernels.cpu.attention.blocks import copy_1, copy_4, pack_words, within
+from tilework.kernels.cpu.attention.product import multiply, multiply_codes
+from tilework.kernels.cpu.elements import place, start_of
 from tilework.kernels.cpu.reduce.bodies import *
 from tilework.kernels.cpu.reduce.passes import one_pass
-from tilework.kernels.cpu.simd import get_f32, put_f32
-from tilework.kernels.cpu.vectormath import exp
+from tilework.kernels.cpu.simd import get_f32, put_f32, zero_bytes
 
+tops = one_pass(new_tops, ("f32",) * 2, ("f32",) * 3)
+inverses = one_pass(inverse_of, ("f32",), ("f32",))
+scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
+"""
+
+TEXT = """\
 scores = one_pass(scaled_scores, ("f32",), ("f32",), ("max",), 1)
 masked_scores = one_pass(scaled_masked_scores, ("f32", "f32"), ("f32",), ("max",), 1)
 weights = one_pass(exponential_kept, ("f32",), ("f32",), ("add",), 1)
-scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
+sums = one_pass(new_sums, ("f32",) * 3, ("f32",))
 
 
 @njit(nogil=True, error_model="numpy")
@@ -84,9 +46,11 @@ def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
     q_at = packed_v + 4 * blocks * {KEYS} * columns
     s_at = q_at + 4 * {ROWS} * depth
     o_at = s_at + 4 * {ROWS} * {KEYS}
-    mask_at = o_at + 4 * {ROWS} * columns
+    room = o_at + 4 * {ROWS} * columns
+    mask_at = room + 4 * {KEYS} * depth
     m_at = mask_at + 4 * {KEYS}
-    l_at = m_at + 4 * {ROWS}
+    l_at, top_at, zero_at = m_at + 4 * {ROWS}, m_at + 8 * {ROWS}, m_at + 12 * {ROWS}
+    again_at, sum_at = m_at + 16 * {ROWS}, m_at + 20 * {ROWS}
     {ready}
     for b in range(b0, b1):
         packed = -1  # the head whose keys and values are packed: neighbouring heads of q share it
@@ -96,66 +60,66 @@ def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
             # heads of one query that share keys are rows of one product, else queries of one head
             together = min(min(h1, (g + 1) * {groups}) - h, {ROWS}) if m1 - m0 == 1 else 0
             dh, di = (1, 0) if together else (0, 1)
-            length = min(keys, max(0, {length}))
+            length = {length}
             last = {last}
             if g != packed:
                 packed = g
                 {pack}
-            v_at = start_of(v) + b * v.strides[0] + g * v.strides[1] if whole_v else packed_v
-            v_step = v.strides[2] if whole_v else 4 * columns
+            v_at, v_step = (place(v, (b, g)), v.strides[2]) if whole_v else (packed_v, 4 * columns)
+            q_step, y_step = (q.strides[1], y.strides[1]) if together else (q.strides[2], y.strides[2])
             for i in range(m0, m1, {ROWS}):
                 rows = together if together else min({ROWS}, m1 - i)
                 padded = (rows + {MR} - 1) // {MR} * {MR}
-                start = start_of(q) + b * q.strides[0] + h * q.strides[1] + i * q.strides[2]
-                q_step = q.strides[1] if together else q.strides[2]
-                for r in range(padded):
+                zero_bytes(q_at, 4 * padded * depth)
+                copy_4(q_at, 4 * depth, 4, place(q, (b, h, i)), q_step, q.strides[3], rows, depth)
+                zero_bytes(o_at, 4 * padded * columns)
+                zero_bytes(l_at, 4 * {ROWS})
+                for r in range({ROWS}):
                     put_f32(m_at, r, low)
-                    put_f32(l_at, r, np.float32(0))
-                    for d in range(depth):
-                        value = get_f32(start + r * q_step + d * q.strides[3], 0) if r < rows else np.float32(0)
-                        put_f32(q_at + 4 * r * depth, d, value)
-                    for d in range(columns):
-                        put_f32(o_at + 4 * r * columns, d, np.float32(0))
                 end = {end}
                 for j in range(0, end, {KEYS}):
                     count = min({KEYS}, end - j)
                     multiply(
-                        padded, depth, {KEYS}, s_at, 4 * {KEYS}, q_at, 4 * depth, packed_k + 4 * j * depth, 4 * {KEYS}, 0
+                        padded, {KEYS}, depth, s_at, 4 * {KEYS}, q_at, 4 * depth, packed_k + 4 * j * depth, 4 * {KEYS}, 0
                     )
-                    for r in range(padded):
-                        row = s_at + 4 * r * {KEYS}
-                        seen = min(count, max(0, {limit} - j)) if r < rows else 0
+                    # Each of these loops is short for one row, and rows do not wait for each other.
+                    for r in range(rows):
+                        row, seen, top = s_at + 4 * r * {KEYS}, {seen}, low
                         if seen > 0:
                             {score}
-                            before = get_f32(m_at + 4 * r, 0)
-                            top = before if before > top or before != before else top
-                            zero = top if top > low or top != top else np.float32(0)
-                            total = weights(seen, row, row, zero)
-                            again = exp(before - zero)
-                            put_f32(l_at + 4 * r, 0, get_f32(l_at + 4 * r, 0) * again + total)
-                            put_f32(m_at + 4 * r, 0, top)
-                            scale_row(columns, o_at + 4 * r * columns, o_at + 4 * r * columns, again)
-                        for n in range(seen, {KEYS}):
-                            put_f32(row, n, np.float32(0))
+                        put_f32(top_at, r, top)
+                    tops(rows, m_at, top_at, m_at, zero_at, again_at)
+                    for r in range(padded):
+                        row, seen, total = s_at + 4 * r * {KEYS}, {seen} if r < rows else 0, np.float32(0)
+                        if seen > 0:
+                            total = weights(seen, row, row, get_f32(zero_at, r))
+                            scale_row(columns, o_at + 4 * r * columns, o_at + 4 * r * columns, get_f32(again_at, r))
+                        put_f32(sum_at, r, total)
+                        zero_bytes(row + 4 * seen, 4 * ({KEYS} - seen))
+                    sums(rows, l_at, again_at, sum_at, l_at)
                     multiply(
-                        padded, count, columns, o_at, 4 * columns, s_at, 4 * {KEYS}, v_at + j * v_step, v_step, 1
+                        padded, columns, count, o_at, 4 * columns, s_at, 4 * {KEYS}, v_at + j * v_step, v_step, 1
                     )
+                inverses(rows, l_at, l_at)
+                near, far = (place(y, (b, h, i)), y_step) if y.strides[3] == 4 else (o_at, 4 * columns)
                 for r in range(rows):
-                    total = get_f32(l_at + 4 * r, 0)
-                    inverse = np.float32(1) / total if total != np.float32(0) else np.float32(0)
-                    for d in range(width):
-                        y[b, h + r * dh, i + r * di, d] = get_f32(o_at + 4 * r * columns, d) * inverse
+                    scale_row(width, o_at + 4 * r * columns, near + r * far, get_f32(l_at, r))
+                if y.strides[3] != 4:
+                    copy_4(place(y, (b, h, i)), y_step, y.strides[3], o_at, 4 * columns, 4, rows, width)
             h += max(together, 1)
 """
 
 
 _PACK = """\
 for j in range(0, last, {KEYS}):
-    start = start_of(k) + b * k.strides[0] + g * k.strides[1] + j * k.strides[2]
-    pack_keys(packed_k + 4 * j * depth, start, min({KEYS}, keys - j), depth, k.strides[2], k.strides[3])
+    count, near, step = min({KEYS}, keys - j), place(k, (b, g, j)), k.strides[2]
+    if k.strides[3] != 4:
+        copy_4(room, 4 * depth, 4, near, step, k.strides[3], count, depth)
+        near, step = room, 4 * depth
+    pack_words(packed_k + 4 * j * depth, near, step, count, depth)
 if not whole_v:
-    start = start_of(v) + b * v.strides[0] + g * v.strides[1]
-    pack_values(packed_v, start, min(last, keys), width, columns, v.strides[2], v.strides[3])
+    zero_bytes(packed_v, 4 * min(last, keys) * columns)
+    copy_4(packed_v, 4 * columns, 4, place(v, (b, g)), v.strides[2], v.strides[3], min(last, keys), width)
 """
 
 
@@ -173,23 +137,20 @@ def parts(kernel: Attention, score: str, masked_score: str, dh: str = "0", di: s
     more += ["offset"] if kernel.causal else []
     if kernel.mask is not None:
         lines = (
-            "added = start_of(mask) + b * mask.strides[0]",
-            f"added += (h + r * {dh}) * mask.strides[1] + (i + r * {di}) * mask.strides[2]",
-            "added += j * mask.strides[3]",
+            f"added = place(mask, (b, h + r * {dh}, i + r * {di}, j))",
             "if mask.strides[3] != 4:",
-            "    for n in range(seen):",
-            "        put_f32(mask_at, n, get_f32(added + n * mask.strides[3], 0))",
+            "    copy_4(mask_at, 0, 4, added, 0, mask.strides[3], 1, seen)",
             "    added = mask_at",
             masked_score,
         )
         score = "\n".join(f"{'    ' * 7 if n else ''}{line}" for n, line in enumerate(lines))
-    reach = "min(length, {} + np.int64(offset[()]) + 1)" if kernel.causal else "length"
+    reach = "within({} + np.int64(offset[()]) + 1, length)" if kernel.causal else "length"
     return {
         "more": "".join(f"{name}, " for name in more),
-        "length": "np.int64(lengths[b])" if kernel.lengths else "keys",
-        "last": f"max(0, {reach.format('m1 - 1')})",
-        "end": f"max(0, {reach.format(f'i + (rows - 1) * {di}')})",
-        "limit": reach.format(f"i + r * {di}"),
+        "length": "within(np.int64(lengths[b]), keys)" if kernel.lengths else "keys",
+        "last": reach.format("m1 - 1"),
+        "end": reach.format(f"i + (rows - 1) * {di}"),
+        "seen": f"within(i + r * {di} + np.int64(offset[()]) + 1 - j, count)" if kernel.causal else "count",
         "score": score,
         "groups": kernel.groups,
     }
@@ -213,7 +174,7 @@ def text(kernel: Attention, **more: str) -> str:
     """The module of an attention over real rows. more: how they come, and how they are packed."""
     one, masked = "top = scores(seen, row, row, factor)", "top = masked_scores(seen, row, added, row, factor)"
     given = parts(kernel, one, masked, "dh", "di")
-    return TEXT.format(**given, **more, lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR)
+    return HEADER + TEXT.format(**given, **more, lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR)
 
 
 @register("attention", backend="cpu", variant="interpreted", priority=-100)

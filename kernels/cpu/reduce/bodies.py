@@ -99,20 +99,6 @@ def codes(low, high):
     return code
 
 
-def codes_by_product(low, high):
-    """The same with the inverse of the scale; and how far each quotient is from the code's own, at most 0.5."""
-
-    def code(x, inverse, zero_point):
-        g = x * inverse
-        least, most = f32(low) - zero_point, f32(high) - zero_point
-        g = select(g < least, least, g)
-        g = select(g > most, most, g)
-        r = rint(g)
-        return to_int(r + zero_point), fabs(r - g)
-
-    return code
-
-
 def flipped(x):
     """A code of s8, read as u8, with 128 added."""
     return x ^ 128
@@ -156,3 +142,26 @@ def to_weight_codes(w, inverse):
 
 def add_code_sums(o, total, again, step):
     return o * again + to_float(total) * step
+
+
+def new_tops(before, top):
+    """Of rows: the largest score so far, what is subtracted from scores, and how what was summed before counts now.
+
+    A row that is not seen gives -inf, which changes nothing. What is subtracted is 0 where nothing was seen yet.
+    """
+    top = select(before > top, before, select(before != before, before, top))
+    zero = select(top > f32(-float("inf")), top, select(top != top, top, f32(0.0)))
+    return top, zero, _exp_down(before - zero)
+
+
+def new_sums(total, again, added):
+    return total * again + added
+
+
+def new_code_sums(total, again, added, most):
+    """Also the inverse of a code's step, and the step."""
+    return total * again + added, select(most > f32(0.0), f32(255.0) / most, f32(0.0)), most * f32(1 / 255)
+
+
+def inverse_of(total):
+    return select(total != f32(0.0), f32(1.0) / total, f32(0.0))

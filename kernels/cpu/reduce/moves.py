@@ -14,6 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ...reduce.rows import WIDTH
 from ..simd import I1, I64
 
 
@@ -102,3 +103,26 @@ def mover(first: int, out: bool) -> Any:
         return types.void(array, *[types.int64] * 5), codegen
 
     return move
+
+
+def _count(budget: int) -> Any:
+    """An intrinsic `(size) -> int`: how many of so large ones a budget holds, 1 to 16."""
+
+    @intrinsic
+    def count(typingctx: Any, size: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            one, most = ir.Constant(I64, 1), ir.Constant(I64, 16)
+            size = builder.select(builder.icmp_signed(">", args[0], one), args[0], one)
+            found = builder.udiv(ir.Constant(I64, budget), size)
+            found = builder.select(builder.icmp_signed(">", found, one), found, one)
+            return builder.select(builder.icmp_signed("<", found, most), found, most)
+
+        return types.int64(types.int64), codegen
+
+    return count
+
+
+width_of = _count(
+    WIDTH
+)  # rows of so many bytes that are copied at once: kernels/reduce/rows.py counts their scratch so
+together = _count(4096)  # rows of so many elements that are worked on at once: what stays in the nearest cache

@@ -20,13 +20,10 @@ from ...floatops import INF, f32, fabs, rint, select
 from ...reference.reduce.dynamic import code_range
 from ..simd import I8, I32, I64, function
 from ..vectormath import F32, Lanes, native_operations
-from .bodies import codes, codes_by_product
+from .code_runs import CodeRun, chunks, near_of
 from .passes import COUNT, FOLDS, Writer
 
 ROWS = COUNT
-PIECE = 128  # elements that are divided where one of them is nearly a tie
-# By the inverse a quotient is off by less than 2**-13 (kernels/cpu/quantize.py): only a tie as near tells them apart.
-NEAR = f32(0.5 - 2.0**-13)
 
 
 def _usable(scale: Any) -> Any:
@@ -54,6 +51,36 @@ def _affine(low: int, high: int) -> Callable[..., Any]:
         return scale, select(at < f32(low), f32(low), select(at > f32(high), f32(high), at))
 
     return parameters
+
+
+def _finder(dtype: str, symmetric: bool) -> tuple[int, int, Callable[..., Any]]:
+    """The ends of the codes, and what finds scale and zero point of the folded elements."""
+    low, high = code_range(dtype, symmetric)
+    middle = 128 if dtype == "u8" else 0
+    return low, high, _symmetric(low, high, middle) if symmetric else _affine(low, high)
+
+
+@cache
+def parameters(dtype: str, symmetric: bool) -> Any:
+    """An intrinsic `(lo, hi) -> (scale, zero point)`, all float32."""
+    *_, find = _finder(dtype, symmetric)
+    pair = types.UniTuple(types.float32, 2)
+
+    @intrinsic
+    def run(typingctx: Any, lo: Any, hi: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            lanes = Writer(builder, native_operations(*context.codegen().magic_tuple()))
+            least, most = (lanes.value(lanes.splat(x), "f") for x in args)
+            if symmetric:
+                found = find(FOLDS["farthest"][2](fabs(least), fabs(most)))
+            else:
+                found = find(least, most)
+            values = [x.value if isinstance(x, Lanes) else lanes.constant(float(x)) for x in found]
+            return context.make_tuple(builder, pair, [builder.extract_element(x, ir.Constant(I32, 0)) for x in values])
+
+        return pair(types.float32, types.float32), codegen
+
+    return run
 
 
 @cache
@@ -101,11 +128,10 @@ class _Quantizer:
         self.lanes = Writer(self.b, native)
         self.kind = ir.VectorType(F32, COUNT)
         self.source, self.dtype = source, dtype
-        self.low, self.high = code_range(dtype, symmetric)
-        middle = 128 if dtype == "u8" else 0
+        low, high, self.parameters = _finder(dtype, symmetric)
         self.folds = ("farthest",) if symmetric else ("min", "max")
-        self.parameters = _symmetric(self.low, self.high, middle) if symmetric else _affine(self.low, self.high)
         names = "rows n x x_step y y_step scale scale_step zero zero_step".split()
+        self.run = CodeRun(self.lanes, source, dtype, low, high)
         self.given = dict(zip(names, made.args, strict=True))
 
     def write(self) -> None:
@@ -119,8 +145,7 @@ class _Quantizer:
         joined = [self._joined(place, fold) for place, fold in zip(found, self.folds, strict=True)]
         scale, zero = self.parameters(*joined)
         zero = zero if isinstance(zero, Lanes) else self.lanes.value(self.lanes.constant(float(zero)), "f")
-        usual = select(scale > f32(2.0**-100), select(scale < f32(2.0**100), NEAR, f32(-1.0)), f32(-1.0))
-        numbers = [self._kept(x) for x in (scale, f32(1.0) / scale, zero, usual)]
+        numbers = [self._kept(x) for x in (scale, f32(1.0) / scale, zero, near_of(scale))]
         with cgutils.for_range(b, given["rows"], intp=I64) as loop:
             self._row(loop.index, *(b.load(b.gep(place, [loop.index])) for place in numbers))
         b.ret_void()
@@ -142,17 +167,6 @@ class _Quantizer:
     def _at(self, name: str, row: Any) -> Any:
         return self.b.add(self.given[name], self.b.mul(row, self.given[f"{name}_step"]))
 
-    def _chunks(self, first: Any, end: Any, each: Callable[[Any, Any], None]) -> None:
-        """`each(p, mask)` over whole vectors of first .. end, then over what is left."""
-        b = self.b
-        count = b.sub(end, first)
-        whole = b.add(first, b.and_(count, ir.Constant(I64, -COUNT)))
-        with cgutils.for_range_slice(b, first, whole, ir.Constant(I64, COUNT)) as (p, _):
-            each(p, None)
-        rest = b.sub(end, whole)
-        with b.if_then(b.icmp_signed(">", rest, ir.Constant(I64, 0))):
-            each(whole, self.lanes.first(b.trunc(rest, I32)))
-
     def _extremes(self, row: Any, found: list[Any]) -> None:
         b, lanes, x = self.b, self.lanes, self._at("x", row)
         best = [cgutils.alloca_once(b, self.kind) for _ in self.folds]
@@ -167,7 +181,7 @@ class _Quantizer:
                 kept = taken.value if mask is None else b.select(mask, taken.value, lanes.constant(absent))
                 b.store(join(lanes.value(b.load(place), "f"), lanes.value(kept, "f")).value, place)
 
-        self._chunks(ir.Constant(I64, 0), self.given["n"], each)
+        chunks(lanes, ir.Constant(I64, 0), self.given["n"], each)
         for place, to in zip(best, found, strict=True):
             b.store(b.load(place), self._vector(to, row))
 
@@ -192,28 +206,5 @@ class _Quantizer:
         b.store(scale, b.inttoptr(self._at("scale", row), F32.as_pointer())).align = 1
         code = b.trunc(b.fptosi(zero, I32), I8)
         b.store(code, b.inttoptr(self._at("zero", row), I8.as_pointer())).align = 1
-        x, y, n = self._at("x", row), self._at("y", row), self.given["n"]
-        given = [lanes.value(lanes.splat(v), "f") for v in (inverse, zero)]
-        exact = lanes.value(lanes.splat(scale), "f")
-        limit = lanes.splat(near)
-        by_product, divided = codes_by_product(self.low, self.high), codes(self.low, self.high)
-        farthest = FOLDS["farthest"][2]
-        with cgutils.for_range_slice(b, ir.Constant(I64, 0), n, ir.Constant(I64, PIECE)) as (first, _):
-            end = b.add(first, ir.Constant(I64, PIECE))
-            end = b.select(b.icmp_signed("<", end, n), end, n)
-            off = cgutils.alloca_once(b, self.kind)
-            b.store(lanes.constant(0.0), off)
-
-            def guess(p: Any, mask: Any) -> None:
-                code, apart = by_product(lanes.load(self.source, x, p, mask), *given)
-                lanes.store(self.dtype, y, p, code, mask)
-                b.store(farthest(lanes.value(b.load(off), "f"), apart).value, off)
-
-            def divide(p: Any, mask: Any) -> None:
-                lanes.store(self.dtype, y, p, divided(lanes.load(self.source, x, p, mask), exact, given[1]), mask)
-
-            self._chunks(first, end, guess)
-            doubt = b.fcmp_unordered(">", b.load(off), limit)
-            some = b.icmp_unsigned("!=", b.bitcast(doubt, ir.IntType(COUNT)), ir.Constant(ir.IntType(COUNT), 0))
-            with b.if_then(some, likely=False):
-                self._chunks(first, end, divide)
+        same = [lanes.value(lanes.splat(v), "f") for v in (scale, inverse, zero)]
+        self.run.write(self.given["n"], self._at("x", row), self._at("y", row), *same, lanes.splat(near))

@@ -13,21 +13,7 @@ from dataclasses import dataclass
 from ....primitives import dtypes
 from ...forge import Native
 from ...indexing import AXES
-from ...reduce.rows import WIDTH
 from ..elements import place, start_of
-from ..scalar import scalar
-
-
-@scalar
-def width_of(row_bytes):
-    """How many rows are copied at once: kernels/reduce/rows.py counts their scratch the same way."""
-    return min(16, max(1, WIDTH // max(row_bytes, 1)))
-
-
-@scalar
-def together(n):
-    """How many rows of n elements are worked on at once: what stays in the nearest cache, at most 16."""
-    return min(16, max(1, 4096 // max(n, 1)))
 
 
 @dataclass(frozen=True)
@@ -153,8 +139,8 @@ import numpy as np
 from numba import njit
 from {package}.bodies import *
 from {package}.passes import one_pass
-from {package}.moves import are_runs, elements_of, mover
-from {package}.rows import place, start_of, together, width_of
+from {package}.moves import are_runs, elements_of, mover, together, width_of
+from {package}.rows import place, start_of
 {prelude}
 
 elements_of_row, rows_run, is_run = elements_of({kept}), are_runs({kept}), are_runs(0)
@@ -188,4 +174,4 @@ def _item(dtype: str) -> int:
     return int(dtypes.get(dtype).numpy.itemsize)
 
 
-__all__ = ["RowTile", "place", "start_of", "together", "width_of"]
+__all__ = ["RowTile", "place", "start_of"]

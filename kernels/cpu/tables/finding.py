@@ -62,7 +62,7 @@ def merge_sort(x, order, other):
 
 @register("row_order", backend="cpu")
 def row_order() -> Native:
-    body = ["if merge_sort(x, y, scratch):", "    y[:] = scratch[: y.shape[0]]", "return 0"]
+    body = ["if merge_sort(x, y, scratch):", "    for p in range(y.shape[0]):", "        y[p] = scratch[p]", "return 0"]
     return tile_of("n", ["x", "y", "scratch"], body, f"from {__package__}.finding import merge_sort\n")
 
 

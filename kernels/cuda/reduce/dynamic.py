@@ -82,7 +82,7 @@ def build(kernel: DynamicQuantize) -> Device:
 def build_extremes(kernel: Extremes) -> Device:
     x = WIDEN[kernel.source].format("<x>")
     body = [*fold("lo_value", "min", x), *fold("hi_value", "max", x), *once("<lo> = lo_value", "<hi> = hi_value")]
-    return RowKernel("extremes", 1, body, PRELUDE, places=("lo", "hi")).device()
+    return RowKernel("extremes", kernel.reduced, body, PRELUDE, places=("lo", "hi")).device()
 
 
 @register("quantization_parameters", backend="cuda")

@@ -79,7 +79,7 @@ def dynamic_quantize_step(kernel: DynamicQuantize) -> Whole:
 @register("extremes", backend="reference")
 def extremes_step(kernel: Extremes) -> Whole:
     def fn(x: Any, lo: Any, hi: Any, scratch: Any) -> None:
-        wide = to_f32(x)
+        wide = to_f32(x).reshape(*lo.shape, int(np.prod(x.shape[lo.ndim :])))
         lo[...], hi[...] = fold(wide, "min"), fold(wide, "max")
 
     return Whole(fn)
