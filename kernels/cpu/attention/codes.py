@@ -14,7 +14,7 @@ from .product import MR
 from .steps import HEADER, parts
 
 _TEXT = """\
-flip = one_pass(flipped, ("u8",), ("u8",), (), 0)
+flip = one_pass(flipped, ("s32",), ("s32",), (), 0)
 interleave = one_pass(interleaved, ("u8",) * 4, ("s32",), (), 0)
 scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("top",), 1)
 masked_scores = one_pass(masked_code_scores, ("s32", "s32", "f32", "f32"), ("f32",), ("top",), 1)
@@ -47,7 +47,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
     inverse_at, r_at = m_at + 28 * {ROWS}, m_at + 32 * {ROWS}
     middle_at = m_at + 36 * {ROWS}  # a row of codes that all are 128: its product with the keys is what q's 128 adds
     zero_bytes(middle_at, pitch)
-    flip(pitch, middle_at, middle_at)
+    flip(pitch // 4, middle_at, middle_at)
     for b in range(b0, b1):
         for h in range(h0, h1):
             g = h // {groups}
@@ -76,7 +76,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                 padded = (rows + {MR} - 1) // {MR} * {MR}
                 zero_bytes(q_at, padded * pitch)
                 copy_1(q_at, pitch, 1, place(q, (b, h, i)), q.strides[2], q.strides[3], rows, depth)
-                flip(padded * pitch, q_at, q_at)
+                flip(padded * pitch // 4, q_at, q_at)
                 zero_bytes(o_at, 4 * padded * columns)
                 zero_bytes(l_at, 4 * {ROWS})
                 for r in range({ROWS}):
@@ -110,7 +110,8 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                     for r in range(padded):
                         near, seen = p_at + r * {KEYS}, {seen} if r < rows else 0
                         weight_codes(seen, s_at + 4 * r * {KEYS}, near, get_f32(inverse_at, r))
-                        zero_bytes(near + seen, {KEYS} - seen)
+                        if seen < {KEYS}:
+                            zero_bytes(near + seen, {KEYS} - seen)
                     multiply_codes(
                         padded, columns, {KEYS} // 4, i_at, 4 * columns, p_at, {KEYS}, packed_v + j * columns, 4 * columns
                     )

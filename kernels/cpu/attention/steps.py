@@ -95,7 +95,8 @@ def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
                             total = weights(seen, row, row, get_f32(zero_at, r))
                             scale_row(columns, o_at + 4 * r * columns, o_at + 4 * r * columns, get_f32(again_at, r))
                         put_f32(sum_at, r, total)
-                        zero_bytes(row + 4 * seen, 4 * ({KEYS} - seen))
+                        if seen < {KEYS}:
+                            zero_bytes(row + 4 * seen, 4 * ({KEYS} - seen))
                     sums(rows, l_at, again_at, sum_at, l_at)
                     multiply(
                         padded, columns, count, o_at, 4 * columns, s_at, 4 * {KEYS}, v_at + j * v_step, v_step, 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...floatops import f32, fabs, rint, scale, select, to_float, to_int
-from ...scalarops import minimum
 from ...vectormath import _exp_reduced
 
 
@@ -100,8 +99,8 @@ def codes(low, high):
 
 
 def flipped(x):
-    """A code of s8, read as u8, with 128 added."""
-    return x ^ 128
+    """Four codes of s8, as the word whose bytes they are, with 128 added to each: codes of u8."""
+    return x ^ -0x7F7F7F80
 
 
 def interleaved(a, b, c, d):
@@ -137,7 +136,9 @@ def exponential_weighed(x, v_scale, top):
 
 
 def to_weight_codes(w, inverse):
-    return to_int(minimum.fn(rint(w * inverse), f32(255.0)))
+    """rint(w * inverse), at most 255; of NaN the lowest byte is 0."""
+    x = w * inverse
+    return x.primitive("nearest_int", select(x > f32(255.0), f32(255.0), x))
 
 
 def add_code_sums(o, total, again, step):

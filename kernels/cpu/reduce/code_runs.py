@@ -75,7 +75,7 @@ class CodeRun:
                 g = lanes.load(self.source, x, p, mask) * inverse
                 g = select(g < least, least, g)
                 g = select(g > most, most, g)
-                number = self._nearest(g)
+                number = g.primitive("nearest_int", g)
                 lanes.store(self.dtype, y, p, number + whole, mask)
                 apart = fabs(lanes.value(b.sitofp(number.value, self.kind), "f") - g)
                 b.store(farthest(lanes.value(b.load(off), "f"), apart).value, off)
@@ -88,13 +88,6 @@ class CodeRun:
             some = b.icmp_unsigned("!=", b.bitcast(doubt, ir.IntType(COUNT)), ir.Constant(ir.IntType(COUNT), 0))
             with b.if_then(some, likely=False):
                 chunks(lanes, first, end, divide)
-
-    def _nearest(self, x: Lanes) -> Lanes:
-        """The nearest whole number, ties to even, of what is small; anything of NaN. One instruction on x86."""
-        b, kind = self.lanes.b, ir.VectorType(I32, COUNT)
-        name = f"llvm.lrint.v{COUNT}i32.v{COUNT}f32"
-        found = cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [self.kind]), name)
-        return self.lanes.value(b.call(found, [x.value]), "i")
 
 
 @cache

@@ -90,11 +90,13 @@ class RowTile:
             lines.add(f"at += width * {name}_size")
         lines.add("gather_rows(x, x_at, x_step, x_from, x_far, rows)")
         lines.end()
+        for name, _ in rows:
+            lines.add(f"{name}_first = {name}_at")
         self._body(lines, indices, last, axes)
         if self.full:
             lines.begin("if not in_place:")
             for name, _ in self.full:
-                lines.add(f"scatter_rows({name}, {name}_at, {name}_step, {name}_from, {name}_far, rows)")
+                lines.add(f"scatter_rows({name}, {name}_first, {name}_step, {name}_from, {name}_far, rows)")
         arguments = ", ".join([*(f"{a}0, {a}1" for a in axes), *operands, "scratch"])
         return Native(
             _HEADER.format(package=__package__, prelude=self.prelude, arguments=arguments, kept=self.kept)
@@ -109,8 +111,6 @@ class RowTile:
             for line in self.body:
                 lines.add(line)
             return
-        for name in ("x", *(n for n, _ in self.full)):
-            lines.add(f"{name}_first = {name}_at")
         lines.begin("for row in range(rows):")
         if last:
             lines.add(f"{last} = {last}_ + row")

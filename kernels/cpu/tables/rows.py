@@ -36,7 +36,8 @@ def radix_sort(keys, order, other_keys, other_order, counts):
     swapped = False
     for digit in range(8):
         shift = np.uint64(8 * digit)
-        counts[:] = 0
+        for b in range(256):
+            counts[b] = 0
         for i in range(n):
             counts[(keys[i] >> shift) & np.uint64(255)] += 1
         if n == 0 or counts[(keys[0] >> shift) & np.uint64(255)] == n:
