@@ -62,18 +62,18 @@ def cost_of(kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequ
 def _counts(
     kernel: Any, space: IndexSpace, sizes: Sequence[int], operands: Sequence[Operand], threads: int
 ) -> tuple[int, ...]:
-    """How often to cut each axis: as evenly as possible, then with the least data read twice."""
+    """How often to cut each axis: as evenly as possible, then with the least data read twice, then into long runs."""
     free = _followed(kernel)
     pieces = [
         max(1, -(-n // axis.multiple)) if axis.split and axis.name in free else 1
         for axis, n in zip(space.axes, sizes, strict=True)
     ]
     best: tuple[float, tuple[int, ...]] | None = None
-    for counts in _factorings(threads, len(sizes)):
+    for counts in reversed(_factorings(threads, len(sizes))):  # of equals, what is cut along the outermost axes
         counts = tuple(min(c, p) for c, p in zip(counts, pieces, strict=False))
         share = 1.0
-        for c, p in zip(counts, pieces, strict=False):
-            share *= -(-p // c) / p
+        for axis, n, c, p in zip(space.axes, sizes, counts, pieces, strict=True):
+            share *= min(-(-p // c) * axis.multiple, n) / n if c > 1 else 1.0  # a last piece may be a small one
         again = 0.0
         for slot_follows, nbytes in _traffic(kernel, operands):
             copies = 1

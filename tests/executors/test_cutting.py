@@ -98,3 +98,16 @@ def test_reading_less_twice_decides_which_axis_is_cut():
 
     assert counts(4096, 64) == (2, 1)  # b is small: both threads read all of it
     assert counts(64, 4096) == (1, 2)
+
+
+@pytest.mark.parametrize(("columns", "multiple"), [(72, 64), (96, 64), (24, 8), (64, 32)])
+def test_a_small_last_piece_is_no_half_and_equal_pieces_are_long_runs(columns, multiple):
+    class Grid(Blocks):
+        def index_space(self):
+            return IndexSpace((Axis("m", "M"), Axis("n", "N", multiple=multiple)))
+
+    operand = Operand.make(0, 0, "f4", (32, columns))
+    found = cutting.cut(Grid(1e6), (32, columns), [operand, operand], 2)
+    assert found.counts == (2, 1)
+    alone = Operand.make(0, 0, "f4", (1, columns))
+    assert math.prod(cutting.cut(Grid(1e6), (1, columns), [alone, alone], 2).counts) == 2
