@@ -10,21 +10,31 @@ import io
 import math
 import os
 import zipfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from .errors import FileFormatError
+from .given import MOST_DIMENSIONS
+
+ENCRYPTED = 1  # of a member's flags
 
 
 def check_stored(archive: zipfile.ZipFile, length: int, where: object) -> None:
     """FileFormatError for members that are compressed, or that have more bytes together than the file of `length`."""
     members = archive.infolist()
-    if any(info.compress_type != zipfile.ZIP_STORED for info in members):
-        raise FileFormatError(f"{where}: compressed members; arrays are stored as they are")
+    if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ENCRYPTED for info in members):
+        raise FileFormatError(f"{where}: compressed or encrypted members; arrays are stored as they are")
     total = sum(info.file_size for info in members)
     if total > length:
         raise FileFormatError(f"{where}: members of {total} bytes in a file of {length}")
+
+
+def holdable(shape: Iterable[int], itemsize: int = 8) -> bool:
+    """Whether NumPy makes arrays of this shape: one without elements has sizes too, and they may be absurd."""
+    sizes = [n for n in shape if n]
+    return len(sizes) <= MOST_DIMENSIONS and math.prod(sizes) * max(itemsize, 1) < 2**63
 
 
 def length_of(source: str | os.PathLike[str] | io.IOBase) -> int:
@@ -54,6 +64,7 @@ def array(raw: bytes) -> np.ndarray[Any, Any]:
         or transposed
         or math.prod(shape) * dtype.itemsize != left
         or min(shape, default=0) < 0
+        or not holdable(shape, dtype.itemsize)
     ):
         raise FileFormatError(f"an array of {dtype} {shape} in {left} bytes; plain numbers in C order are written")
     return np.frombuffer(raw, dtype, offset=file.tell()).reshape(shape) if left else np.zeros(shape, dtype)

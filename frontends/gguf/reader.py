@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...primitives.archives import holdable
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
 from .. import contents
 from .layout import ALIGNMENT, ARRAY, BY_CODE, MAGIC, STRING, VALUES, VERSIONS, TensorType
@@ -187,6 +188,8 @@ def _tensors(
         row = (shape[-1] if shape else 1) // kind.block * kind.nbytes
         nbytes = math.prod(shape[:-1]) * row
         first = start + offset
+        if not holdable((*shape, row)):
+            raise FileFormatError(f"{where} has shape {shape}; no array has")
         if name in found:
             raise FileFormatError(f"{where} is there twice")
         if offset % alignment:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...kernels import ops
-from ...primitives.errors import ArgumentError, ShapeMismatch, SizeError, TileworkError, Unsupported
+from ...primitives.errors import ArgumentError, FileFormatError, ShapeMismatch, SizeError, TileworkError, Unsupported
 from ...primitives.matching import match
 from ...primitives.pipeline import Pipeline, Value
 from ...primitives.sizes import Size
@@ -19,7 +19,7 @@ from . import operators as operators
 from .kept import Source
 from .node import Coded, NeedsSizes, NeedsValues
 from .reading import Model, file_bytes, read
-from .scope import BYTES, Scope, declared_shape, declared_type, stored
+from .scope import BYTES, MALFORMED, Scope, declared_shape, declared_type, stored
 from .tidying import prune, tidy
 
 KEPT = 32  # sets of values whose pipelines a Deferred keeps
@@ -229,7 +229,12 @@ def _translated(
         scope.names[v.name] = given[v.name] if v.name in given and _becomes_constant(given[v.name]) else value
     scope.translate(graph.node, model.name)
     for v in graph.output:
-        pipe.output(v.name, _result(scope, v))
+        try:
+            pipe.output(v.name, _result(scope, v))
+        except TileworkError:
+            raise
+        except MALFORMED as error:
+            raise FileFormatError(f"output {v.name!r} is made of what contradicts itself ({error!r})") from error
     if any(isinstance(n, Size) for v in pipe.of_kind("input").values() for n in v.shape):
         pipe.model, pipe.shapes = model, shapes
     if not everything:

@@ -32,6 +32,8 @@ TABLE: dict[tuple[str, str], Translator] = {}
 WIDE: dict[str, Translator] = {}  # for types that the steps of an operator of the default domain have not
 LARGEST_FOLD = 1 << 26  # elements: what is bigger is computed when it runs
 MEASURED = 3  # inputs whose sizes one step takes
+# What a translator raises that takes for granted what its operator must have, where a file has it not.
+MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 DEEPEST = 16  # graphs within graphs, and functions within functions
 
 
@@ -291,8 +293,7 @@ class Scope:
             raise type(error)(f"{where}: {error}") from error
         except RecursionError:
             raise FileFormatError(f"{where}: nested too deeply") from None
-        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-            # A translator takes what its operator must have for granted; where it is not there, the file is wrong.
+        except MALFORMED as error:
             raise FileFormatError(f"{where}: it is not what its operator asks for ({error!r})") from error
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         for name, result in zip(proto.output, results, strict=False):
@@ -534,6 +535,8 @@ def spread(parameter: Any, shape: tuple[Any, ...], axis: int, block: int) -> Any
     """A scale shaped to broadcast over data: one, one for each index of an axis, or one for each block of it."""
     if not parameter.shape or all(n == 1 for n in parameter.shape):
         return scalar(parameter)
+    if not shape:
+        raise FileFormatError(f"parameters of shape {tuple(parameter.shape)} for one number")
     axis %= len(shape)
     if block:
         n = shape[axis]

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ...primitives.archives import holdable
 from ...primitives.errors import FileFormatError, Unsupported
 from .reading import package
 
@@ -24,7 +25,7 @@ def check_size(shape: Any, where: str) -> int:
     if any(n < 0 for n in sizes):
         raise FileFormatError(f"{where}: shape {tuple(sizes)} has a negative size")
     count = math.prod(sizes)
-    if count > MOST or any(n > MOST for n in sizes):
+    if count > MOST or any(n > MOST for n in sizes) or not holdable(sizes):
         raise FileFormatError(f"{where}: shape {tuple(sizes)} asks for {count} elements; at most {MOST} are read")
     return count
 

@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 import ml_dtypes
 import numpy as np
 
+from ...primitives.archives import holdable
 from ...primitives.errors import ArgumentError, FileFormatError, Unsupported
 from .. import contents
 
@@ -182,7 +183,7 @@ def _tensor(where: str, facts: Any, data: Array) -> tuple[Array, tuple[int, int]
     kind, shape, place = facts.get("dtype"), facts.get("shape"), facts.get("data_offsets")
     if not isinstance(kind, str) or kind not in TYPES:
         raise Unsupported(f"{where} is of type {str(kind)[:40]!r}; {', '.join(TYPES)} are known")
-    if not _whole(shape) or len(shape) > MOST_DIMENSIONS:
+    if not _whole(shape) or len(shape) > MOST_DIMENSIONS or not holdable(shape):
         raise FileFormatError(
             f"{where} has shape {str(shape)[:80]}; at most {MOST_DIMENSIONS} whole numbers are needed"
         )

@@ -134,3 +134,50 @@ def test_a_block_of_zeros_is_zero(name):
     if tensor.scheme.block == 32:
         assert not real[2, 32:].any()
         assert real[2, 0] != 0
+
+
+LARGEST = {
+    "mxfp8_e4m3": (448, 8),
+    "mxfp8_e5m2": (57344, 15),
+    "mxfp4": (6, 2),
+    "mxfp6_e2m3": (7.5, 2),
+    "mxfp6_e3m2": (28, 4),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+@pytest.mark.parametrize("mode", ["floor", "ceil", "even", "rceil"])
+def test_the_scale_of_a_block_is_rounded_as_its_scheme_says(name, mode):
+    """The same block gives 896 or 960: 957 fits a scale of 2 only where what is too large is cut."""
+    scheme = tw.schemes.get(name if mode == "floor" else f"{name}_{mode}")
+    largest, power = LARGEST[name]
+    for factor in (1.0, 1.07, 1.2, 1.49, 1.5, 1.76, 1.99, 2.0, 2.14, 3.9):
+        for rest in (0.0, 10 / 448):
+            block = np.full((1, 32), rest * largest, np.float32)
+            block[0, 5] = np.float32(factor * largest)
+            found = scheme.quantize(block)
+            amax = np.float64(block.max())
+            exponents = {
+                "floor": np.floor(np.log2(amax)) - power,
+                "ceil": np.ceil(np.log2(amax)) - power,
+                "rceil": np.ceil(np.log2(np.float32(amax / largest))),
+            }
+            scale = float(np.asarray(found.params["scale"]).astype(np.float64).reshape(-1)[0])
+            if mode in exponents:
+                assert scale == 2.0 ** exponents[mode], factor
+            assert np.abs(found.dequantize()).max() <= largest * scale  # cut, never turned into NaN or infinity
+            if mode == "rceil":
+                assert amax <= largest * scale
+
+
+def test_957_is_896_or_960():
+    block = np.r_[957.0, np.full(31, 10.0)].astype(np.float32)[None]
+    assert tw.schemes.get("mxfp8_e4m3").quantize(block).dequantize()[0, 0] == 896
+    assert tw.schemes.get("mxfp8_e4m3_rceil").quantize(block).dequantize()[0, 0] == 960
+    small = np.r_[7.9, np.zeros(31)].astype(np.float32)[None]
+    assert tw.schemes.get("mxfp4").quantize(small).dequantize()[0, 0] == 6
+
+
+def test_four_bit_floats_tie_to_even():
+    block = np.r_[4.0, 5.0, 2.5, 3.5, 0.25, 0.75, np.zeros(26)].astype(np.float32)[None]
+    assert tw.schemes.get("mxfp4").quantize(block).dequantize()[0, :6].tolist() == [4, 4, 2, 4, 0, 1]

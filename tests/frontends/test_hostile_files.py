@@ -228,3 +228,61 @@ def test_deep_nesting_in_json_is_refused(tmp_path):
     (tmp_path / "s.safetensors").write_bytes(len(deep).to_bytes(8, "little") + deep)
     with pytest.raises(FileFormatError):
         tw.safetensors.load(tmp_path / "s.safetensors")
+
+
+# Arrays without elements -----------------------------------------------------------------------------------------------
+
+ABSURD = [(0, 1 << 62), (1 << 40, 0, 1 << 40), (0, (1 << 31) - 1, (1 << 31) - 1, 7)]
+
+
+@pytest.mark.parametrize("shape", ABSURD)
+def test_arrays_without_elements_have_sizes_too(tmp_path, shape):
+    with pytest.raises(FileFormatError):
+        archives.array(header(shape))
+    tw.gguf.save(tmp_path / "m.gguf", {"a": np.ones((0, *range(3, 2 + len(shape))), np.float32)}, {})
+    raw = (tmp_path / "m.gguf").read_bytes()
+    kept = np.array([*range(1 + len(shape), 2, -1), 0], "<u8").tobytes()
+    assert kept in raw
+    (tmp_path / "m.gguf").write_bytes(raw.replace(kept, np.array(shape[::-1], "<u8").tobytes()))
+    with pytest.raises(FileFormatError):
+        tw.gguf.load(tmp_path / "m.gguf")
+    text = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "s.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(FileFormatError):
+        tw.safetensors.load(tmp_path / "s.safetensors")
+    onnx = pytest.importorskip("onnx", reason="reading ONNX needs the package onnx (extra onnx)")
+    made = model([("Add", ["x", "e"], ["y"], {})], {})
+    made.graph.initializer.append(onnx.TensorProto(name="e", data_type=1, dims=shape))
+    with pytest.raises(FileFormatError):
+        tw.onnx.load(made)
+
+
+def test_blocks_of_no_rows_are_decoded_to_none(tmp_path):
+    from tilework.frontends.gguf.layout import TYPES
+    from tilework.frontends.gguf.reader import RawTensor
+
+    for shape in ((0, 32), (2, 0, 32), (2, 0), (0, 0)):
+        nbytes = shape[-1] // 32 * 18
+        tensor = RawTensor("a", TYPES["Q4_0"], shape, np.zeros((*shape[:-1], nbytes), np.uint8))
+        tw.gguf.save(tmp_path / "m.gguf", {"a": tensor}, {})
+        assert tw.gguf.load(tmp_path / "m.gguf")["a"].quantized().dequantize().shape == shape
+
+
+def test_encrypted_members_are_refused(tmp_path):
+    pipe = tw.Pipeline("p")
+    pipe.output("y", tw.ops.relu(pipe.constant("c", np.ones(3, np.float32))))
+    pipe.save(tmp_path / "p.tw")
+    raw = bytearray((tmp_path / "p.tw").read_bytes())
+    raw[raw.rfind(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "p.tw").write_bytes(raw)
+    with pytest.raises(FileFormatError, match="encrypted"):
+        tw.Pipeline.load(tmp_path / "p.tw")
+
+
+def test_many_scales_for_one_number_are_refused():
+    onnx = pytest.importorskip("onnx", reason="reading ONNX needs the package onnx (extra onnx)")
+    for dtype, node in ((17, "DequantizeLinear"), (3, "DequantizeLinear")):
+        made = model([(node, ["q", "s"], ["y"], {})], {"s": np.ones(3, np.float32)})
+        made.graph.initializer.append(onnx.TensorProto(name="q", data_type=dtype, dims=[], raw_data=b"\x01"))
+        with pytest.raises(tw.errors.TileworkError):
+            tw.onnx.load(made)

@@ -46,11 +46,19 @@ def _zero_point(given: Any) -> Any:
     return widened(given)
 
 
+def _axis(node: Node, x: Any, scale: Any) -> int:
+    """The attribute axis, which must be one of the data where there are scales for its indices or blocks."""
+    axis, rank = int(node.attr("axis", 1)), len(x.shape)
+    if any(n != 1 for n in scale.shape) and not -rank <= axis < rank:
+        raise node.malformed(f"scales of shape {tuple(scale.shape)} along axis {axis} of {rank} dimensions")
+    return axis
+
+
 @operator("QuantizeLinear")
 def quantize_linear(node: Node) -> Any:
     zero_point = node.operand(2)
     dtype = _code_type(node, zero_point)
-    place = (node.attr("axis", 1), node.attr("block_size", 0))
+    place = (_axis(node, node.operand(0), node.operand(1)), node.attr("block_size", 0))
     return to_codes(
         node.scope, node.operand(0), node.operand(1), zero_point, dtype, *place, bool(node.attr("saturate", 1))
     )
@@ -103,7 +111,7 @@ def _type_of(x: Any) -> str:
 def dequantize_linear(node: Node) -> Any:
     x, scale, zero_point = node.operand(0), node.operand(1), node.operand(2)
     rank = len(x.shape)
-    axis = node.attr("axis", 1)
+    axis = _axis(node, x, scale)
     real = _type_of(scale)
     asked = node.attr("output_dtype", 0)
     real = dtypes.get(element_type(asked, node.label)).name if asked else real
