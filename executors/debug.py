@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..primitives.errors import ArgumentError
 from ..primitives.pipeline import Pipeline
 from .single_thread import SingleThreadExecutor
 
@@ -108,7 +109,7 @@ def compare(
 def first_difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], int] | None:
     """The first index at which two arrays of one type and shape differ in any bit, and how many do; None if equal."""
     if a.dtype != b.dtype or a.shape != b.shape:
-        raise ValueError(f"only arrays of one type and shape compare: {a.dtype} {a.shape} and {b.dtype} {b.shape}")
+        raise ArgumentError(f"only arrays of one type and shape compare: {a.dtype} {a.shape} and {b.dtype} {b.shape}")
     if a.size == 0:
         return None
     width = a.dtype.itemsize

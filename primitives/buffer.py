@@ -333,10 +333,10 @@ class Buffer:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         elements = self.numpy() if copy else self._exported()
         if copy is False and (self.dtype.packed or self.layout.blocks):
-            raise ValueError(f"{self!r} has no array of elements without a copy; view() shows what is stored")
+            raise BufferAccessError(f"{self!r} has no array of elements without a copy; view() shows what is stored")
         if dtype is not None and np.dtype(dtype) != elements.dtype:
             if copy is False:
-                raise ValueError(f"{self!r} is no {np.dtype(dtype)} without a copy")
+                raise BufferAccessError(f"{self!r} is no {np.dtype(dtype)} without a copy")
             return elements.astype(dtype)
         return elements.copy() if copy else elements
 

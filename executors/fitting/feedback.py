@@ -6,6 +6,7 @@ transformers", 2023.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ LAZY = 128  # columns whose updates of the rest are made at once
 def hessian(x: Any) -> Array:
     """x.T @ x / M of activations (.., K), float64 (K, K): sums of several batches may be added up."""
     acts = as_floats(x, "hessian: x")
-    acts = acts.reshape(-1, acts.shape[-1]).astype(np.float64)
+    if not acts.ndim:
+        raise ShapeMismatch("hessian: x is one number; activations (.., K) are needed")
+    acts = acts.reshape(math.prod(acts.shape[:-1]), acts.shape[-1]).astype(np.float64)
     return acts.T @ acts / max(1, len(acts))  # type: ignore[no-any-return]
 
 

@@ -12,16 +12,19 @@ import numpy as np
 from ...primitives.errors import ShapeMismatch, Unsupported
 from ..schemes.running import Array, as_floats
 
+LARGEST = 1 << 15  # 8 GiB while it is made
 _PRIMES = (11, 19, 23, 43, 47, 59)  # Paley's matrices of one more than a prime that is 3 modulo 4
 
 
 def hadamard(n: int, seed: int | None = None) -> Array:
     """An orthogonal matrix (n, n) of entries +-1 / sqrt(n), float32; with a seed, its rows have random signs.
 
-    n  a power of two, or 12, 20, 24, 44, 48 or 60 times one
+    n  a power of two, or 12, 20, 24, 44, 48 or 60 times one; at most 32768
 
     Raises Unsupported for another size, with the sizes next to it that work.
     """
+    if n > LARGEST:
+        raise Unsupported(f"a Hadamard matrix of {n} rows and columns; at most {LARGEST} are made")
     made = _signs(n)
     if made is None:
         near = [m for step in range(1, n + 1) for m in (n - step, n + step) if m > 0 and _signs_exist(m)][:2]
