@@ -26,9 +26,9 @@ from tilework.executors.schemes import checking
 
 BLOCKS = (1, 7, 16, 32, 48, 100, 128, "row", (13, 37))
 VALUES = 10**8
-ROUNDS = 2  # over all schemes and blocks, with other data and shapes; in each, some by CPython
+ROUNDS = 2  # over all schemes and blocks, with other data and shapes; in the first one, some by CPython
 SIZE = 400_000  # weights of a matrix at most
-SAMPLE = 5000
+SAMPLE = 2000
 
 
 def data(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
@@ -104,7 +104,7 @@ def run(values: int, names: list[str], seed: int = 0, sample: int = SAMPLE) -> F
             break
         columns = int(rng.integers(20, 900))
         x = data(rng, max(5, size // columns), columns)
-        found.add(scheme, x, sample if n < ROUNDS * len(made) else 0)
+        found.add(scheme, x, sample if n < len(made) else 0)
         if time.monotonic() - shown > 10:
             shown = time.monotonic()
             print(

@@ -202,7 +202,8 @@ def native(scheme: Scheme, x: Array) -> dict[str, Array]:
         weights = running.dequantize(scheme, running.Encoded(packed, {}, x.shape[1]), executor)
         return {"code": packed.astype(np.int32), "weight": weights}
     encoded = running.quantize(scheme, x, executor)
-    raw = running.fit_raw(scheme, x, executor)
+    # What another scheme stores is no longer in what was quantized, so these parameters are fitted once more.
+    raw = running.fit_raw(scheme, x, executor) if scheme.nested else {}
     found = {f"parameter {name}": array for name, array in raw.items()}
     loaded = running.loaded(scheme, encoded.params, x.shape[0], x.shape[1], executor)
     for p, array in zip(scheme.stored, loaded, strict=True):

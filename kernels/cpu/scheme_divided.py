@@ -23,7 +23,7 @@ nearest = encoder({level!r}, {least}, {most}, {mask}, {shifted})
 """
 _ROW = """\
 row_from, one_from = np.int64(row.ctypes.data), np.int64(one.ctypes.data)
-ahead = np.int64(row_at(x, min(n + 1, n1 - 1)).ctypes.data)
+ahead = np.int64(row_at(x, smaller(n + 1, n1 - 1)).ctypes.data)
 {fit}
 groups = (K + across - 1) // across
 for g in range(groups):
@@ -71,7 +71,7 @@ def prelude(scheme: Definition, found: nearest.Quotient, level: isa.Level) -> st
 def made() -> str:
     """Statements before all rows."""
     room = f"(K + across - 1) // across + {nearest.LANES}"  # vectors are inverted whole
-    return "\n".join(f"{name} = np.zeros({room}, np.float32)" for name in _SCRATCH)
+    return "\n".join(f"{name} = zeroed_f32({room})" for name in _SCRATCH)
 
 
 def rows(scheme: Definition, found: nearest.Quotient, fits: bool) -> str:
@@ -96,5 +96,5 @@ def _runs(scheme: Definition) -> str:
         return per_block(scheme, encoded)
     return (
         f"for g in range(groups):\n    for start in range(0, K, {RUN}):\n"
-        f"        width = min({RUN}, K - start)\n{indented(encoded, 2)}"
+        f"        width = smaller({RUN}, K - start)\n{indented(encoded, 2)}"
     )

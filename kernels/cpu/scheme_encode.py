@@ -29,21 +29,6 @@ from .scheme_text import (
 )
 
 CHUNK = 256  # weights that are encoded between two groups of fetches
-APART = (
-    '@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'  # what seldom runs is compiled once
-)
-CHUNK_OF_NEAREST = 512  # weights that one in doubt has divided
-_FETCH = f"""
-from {__package__}.simd import ask_for
-
-
-@inlined
-def fetch(row, start, count):
-    for line in range(start // 16, (start + count + 15) // 16):
-        ask_for(row + 64 * line)
-
-
-"""
 
 
 def _code(scheme: Definition, value: str) -> str:
@@ -51,8 +36,8 @@ def _code(scheme: Definition, value: str) -> str:
     low, high = scheme.code_range
     kind = scheme.captured_encode.returns
     whole = {
-        "f": f"saturate_narrow({value}, 0, {low}, {high})",
-        "i": f"min(max({value}, np.int32({low})), np.int32({high}))",
+        "f": f"held({value}, {low}, {high})",
+        "i": f"held_whole({value}, {low}, {high})",
         "b": f"np.int32({value})",
     }[kind if isinstance(kind, str) else "i"]
     kept = f"({whole}) & np.int32({(1 << scheme.bits) - 1})" if scheme.signed else whole
@@ -85,7 +70,7 @@ def _scratch(scheme: Definition, row: str) -> tuple[str, str, str]:
         return "", f"one = row_at({row}, n)", ""
     if scheme.bits == 16:
         return "", f"one = as_u16(row_at({row}, n))", ""
-    return "one = np.zeros((n_codes + 7) // 8 * 8, np.uint8)", "", f"pack(one, row_at({row}, n), n_codes)"
+    return "one = zeroed_u8((n_codes + 7) // 8 * 8)", "", f"pack(one, row_at({row}, n), n_codes)"
 
 
 @register("scheme_quantize", backend="cpu", variant="captured", requires=compiled)
@@ -111,7 +96,7 @@ def _encoded_block(scheme: Definition, values: str, fitted: bool) -> str:
         return f"fetch(ahead, start, width)\n{whole}"
     return (
         f"for first in range(start, start + width, {CHUNK}):\n"
-        f"    count = min({CHUNK}, start + width - first)\n"
+        f"    count = smaller({CHUNK}, start + width - first)\n"
         f"    fetch(ahead, first, count)\n"
         f"    encode_part(part(row, first, count), part(one, first, count), n * K + first{values})"
     )
@@ -124,7 +109,7 @@ def _rows(scheme: Definition, fits: bool) -> str:
     if not fits:
         return block
     fit = per_block(scheme, fitted(scheme, "part(row, start, width)", "n"))
-    return f"{fit}ahead = row_at(x, min(n + 1, n1 - 1)).ctypes.data\n{block}"
+    return f"{fit}ahead = np.int64(row_at(x, smaller(n + 1, n1 - 1)).ctypes.data)\n{block}"
 
 
 def _encoder(scheme: Definition, level: levels.Level, fits: bool) -> WithParams:
@@ -134,7 +119,7 @@ def _encoder(scheme: Definition, level: levels.Level, fits: bool) -> WithParams:
         captured["fit"] = scheme.captured_fit
     quotient = divided.quotient(scheme)
     if quotient is None:
-        rows, prelude = _rows(scheme, fits), _FETCH if fits else ""
+        rows, prelude = _rows(scheme, fits), ""
     else:
         rows, prelude = divided.rows(scheme, quotient, fits), divided.prelude(scheme, quotient, level)
         made = f"{made}\n{divided.made()}"

@@ -15,7 +15,7 @@ from .reductions import lanes
 _HEADER = """\
 import numpy as np
 from numba import njit
-from {package}.scalar import saturate_narrow
+from {package}.scheme_calls import fetch, held, held_whole, larger, smaller, zeroed_f32, zeroed_u8
 from {package}.vectormath import f32, i32, to_int{sequences}
 from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
@@ -63,7 +63,7 @@ def _kept(parameter: Stored, value: str) -> str:
     """A float32 value as it is stored."""
     if parameter.dtype in ("u8", "s8", "u16", "s16"):
         info = {"u8": (0, 255), "s8": (-128, 127), "u16": (0, 65535), "s16": (-32768, 32767)}[parameter.dtype]
-        return f"saturate_narrow({value}, 0, {info[0]}, {info[1]})"
+        return f"held({value}, {info[0]}, {info[1]})"
     if parameter.dtype == "s32":
         return f"to_int({value})"
     codec = FLOATS[parameter.dtype]
@@ -134,13 +134,13 @@ def per_block(scheme: Definition, call: str, first: str = "0", last: str = "(K +
     if not unrolled(scheme):
         return (
             f"for g in range({first}, {last}):\n"
-            f"    start = g * across\n    width = min(across, K - start)\n{indented(call, 1)}"
+            f"    start = g * across\n    width = smaller(across, K - start)\n{indented(call, 1)}"
         )
     across = scheme.edges[1]
     return (
-        f"for g in range({first}, min({last}, K // {across})):\n"
+        f"for g in range({first}, smaller({last}, K // {across})):\n"
         f"    start, width = g * {across}, {across}\n{indented(call, 1)}"
-        f"for g in range(max({first}, K // {across}), {last}):\n"
+        f"for g in range(larger({first}, K // {across}), {last}):\n"
         f"    start, width = g * {across}, K - g * {across}\n{indented(call, 1)}"
     )
 

@@ -95,7 +95,7 @@ def decode_text(scheme: Definition, level: levels.Level, name: str) -> str:
     elif scheme.bits == 16:
         made, found, unpack = "", "one = as_u16(row_at(codes, n))", ""
     else:
-        made = "one = np.zeros((n_codes + 7) // 8 * 8, np.uint8)"
+        made = "one = zeroed_u8((n_codes + 7) // 8 * 8)"
         found, unpack = "unpack(row_at(codes, n), one, n_codes)", "unpacker"
     values = "".join(f", s{n}" for n in range(len(scheme.stored)))
     block = per_block(
@@ -141,7 +141,7 @@ else:
         for i in range(width):
             into[i] = row[start + i]
 {fitted(scheme, "block", "r")}"""
-        body = "K = x.shape[1]\nfor r in range(r0, r1):\n    tall = min(down, x.shape[0] - r * down)\n" + indented(
+        body = "K = x.shape[1]\nfor r in range(r0, r1):\n    tall = smaller(down, x.shape[0] - r * down)\n" + indented(
             per_block(scheme, gather), 1
         )
         axis = "r"

@@ -2,7 +2,8 @@
 
 Rounding is to the nearest, halves to the even code, subnormals included. What is too large saturates, or becomes what
 the format has for it (infinity or NaN): schemes whose name ends in _nonsat. A NaN becomes the format's NaN; FP6 and FP4
-have none, and store a zero of the other sign as ml_dtypes does.
+have none, and store a zero of the other sign as ml_dtypes does; those with a scale store -0, as which sign a NaN has
+that an operation made is not defined.
 Sources: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0; ml_dtypes.
 """
 
@@ -73,20 +74,20 @@ FORMATS = {
 }
 
 
-def rounding(form, saturate=True):
-    """A function from a number to its code."""
+def rounding(form, saturate=True, signed_nan=False):
+    """A function from a number to its code. `signed_nan`: a NaN has the sign that it came with, as no operation made it."""
     fraction, lowest = form.fraction, 1 - form.bias
     largest, nan = form.largest, form.nan
     beyond = form.largest if saturate else form.beyond
     limit = 2.0 * form.maximum
     sign = 1 << (form.bits - 1)
-    has_none = form.nan == sign and not form.unsigned_zero  # then a NaN is a zero with the other sign, as in ml_dtypes
+    turned = signed_nan and form.nan == sign and not form.unsigned_zero  # a zero of the other sign, as in ml_dtypes
     negative_zero = 0 if form.unsigned_zero else sign
 
     def code_of(x):
         a = abs(x)
         if a != a:
-            return 0 if has_none and np.copysign(1.0, x) < 0.0 else nan
+            return 0 if turned and np.copysign(1.0, x) < 0.0 else nan
         code = beyond if a > 0.0 else 0
         if a < limit and a > 0.0:
             e = max(math.frexp(a)[1] - 1, lowest)
@@ -107,7 +108,7 @@ def element(name, form, saturate=True):
     def decode(code):
         return values[code]
 
-    return Scheme(name, form.bits, "tensor", {}, None, rounding(form, saturate), decode)
+    return Scheme(name, form.bits, "tensor", {}, None, rounding(form, saturate, signed_nan=True), decode)
 
 
 def scaled(name, form, block):
