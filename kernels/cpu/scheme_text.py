@@ -21,7 +21,7 @@ from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
 inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """
-TILE = '@njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
+TILE = '@njit(inline="always", nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
 def module(scheme: Definition, captured: dict[str, Captured], pack: str = "") -> str:
