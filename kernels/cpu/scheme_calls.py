@@ -17,7 +17,7 @@ from numba.np.arrayobj import make_array, populate_array
 from .simd import F32, I32, I64, Emitter
 
 FAR = 2.0**18  # beyond every code of 16 bits
-LINE = 16  # float32 numbers of a cache line
+LINE = 16  # float32 numbers of a cache line, which has 64 bytes
 
 
 @intrinsic
@@ -77,6 +77,23 @@ def fetch(typingctx: Any, row: Any, start: Any, count: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic
+def fetch_to_write(typingctx: Any, row: Any) -> Any:
+    """Prefetch the cache lines of a contiguous vector, to be written."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, found = Emitter(builder), make_array(row)(context, builder, args[0])
+        (n,) = cgutils.unpack_tuple(builder, found.shape)
+        start = builder.ptrtoint(found.data, I64)
+        size = row.dtype.bitwidth // 8
+        lines = builder.udiv(builder.add(builder.mul(n, e.i64(size)), e.i64(63)), e.i64(64))
+        with cgutils.for_range(builder, lines, intp=I64) as loop:
+            e.prefetch(builder.add(start, builder.mul(loop.index, e.i64(64))), write=True)
+        return context.get_dummy_value()
+
+    return types.void(row), codegen
 
 
 def _zeroed(element: Any) -> Any:

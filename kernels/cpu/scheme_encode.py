@@ -70,7 +70,8 @@ def _scratch(scheme: Definition, row: str) -> tuple[str, str, str]:
         return "", f"one = row_at({row}, n)", ""
     if scheme.bits == 16:
         return "", f"one = as_u16(row_at({row}, n))", ""
-    return "one = zeroed_u8((n_codes + 7) // 8 * 8)", "", f"pack(one, row_at({row}, n), n_codes)"
+    made = "one = zeroed_u8((n_codes + 7) // 8 * 8)"  # packed in one go, for which the lines have to be there
+    return made, f"fetch_to_write(row_at({row}, n))", f"pack(one, row_at({row}, n), n_codes)"
 
 
 @register("scheme_quantize", backend="cpu", variant="captured", requires=compiled)

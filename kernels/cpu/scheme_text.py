@@ -15,7 +15,7 @@ from .reductions import lanes
 _HEADER = """\
 import numpy as np
 from numba import njit
-from {package}.scheme_calls import fetch, held, held_whole, larger, smaller, zeroed_f32, zeroed_u8
+from {package}.scheme_calls import fetch, fetch_to_write, held, held_whole, larger, smaller, zeroed_f32, zeroed_u8
 from {package}.vectormath import f32, i32, to_int{sequences}
 from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
