@@ -27,6 +27,7 @@ MOST_LIVE = 3 * L2  # the same, where smaller tiles would compute too much twice
 WORTH = 384 * 1024  # bytes of an intermediate below which it stays in cache anyway
 MOST_STEPS = 64  # of one chain, so that the time to find chains grows with the steps alone
 LEAST_ROWS = 48  # rows of a tile, so that weights are read for enough of them; a multiple of most register tiles
+# a kernel that does more with weights than read them says more of itself (`least_rows`)
 MOST_ROWS = 1.5  # times the rows that fill that: where tiles are not whole otherwise
 UNEVEN = 1.04  # times its share, what a thread may have
 MOST_AGAIN = 1.15  # what the chain may compute, halos included, by what it would compute without tiles; a kernel may
@@ -209,7 +210,8 @@ class _Search:
     def _tiled(self, chain: list[Link], held: dict[str, int], asked: int) -> Chain | None:
         size = extent_of(*chain[-1], self.shapes)
         multiple = math.lcm(*(axis.multiple for step, name in chain if (axis := axis_of(step, name)) is not None))
-        least = max(1, LEAST_ROWS // self._rows(chain, held))
+        wanted = max(getattr(step.kernel, "least_rows", LEAST_ROWS) for step, _ in chain)
+        least = max(1, wanted // self._rows(chain, held))
         if not asked and size < max(2, self.threads) * least:
             return None
         a_row = self._live(chain, held) / size

@@ -36,9 +36,11 @@ class CodeFormat:
     kind     affine   w = (q - zero_point) * scale             one rounding
              offset   w = q * scale + offset                   two roundings
              table    w = table[q] * scale                     q as an unsigned index
-             decode   w = decode(q, *parameters)               a plain Python function over float32 and one integer
+             decode   w = decode(q, *parameters)               a plain Python function
     zero_point  for affine: whether there is one; it is 0 otherwise
     decode   the function, for the kind decode
+    integers which of its parameters are int32; the others are float32
+    position whether its last argument is the place of the weight, n * K + k, and no parameter
     """
 
     bits: int = 4
@@ -48,6 +50,8 @@ class CodeFormat:
     kind: str = "affine"
     zero_point: bool = False
     decode: Callable[..., Any] | None = None
+    integers: tuple[int, ...] = ()
+    position: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
@@ -62,6 +66,8 @@ class CodeFormat:
             raise ArgumentError(
                 f"linear: kind {self.kind!r} with decode={self.decode!r}; a function goes with 'decode'"
             )
+        if (self.integers or self.position) and self.kind != "decode":
+            raise ArgumentError(f"linear: integers and position belong to the kind 'decode', not to {self.kind!r}")
         if self.zero_point and self.kind != "affine":
             raise ArgumentError(f"linear: a zero point belongs to the kind 'affine', not to {self.kind!r}")
 
@@ -72,7 +78,9 @@ class CodeFormat:
 
         assert self.decode is not None
         count = len(parameters(define(self.decode)))
-        return capture(self.decode, ("s32", *["f32"] * (count - 1)))
+        last = count - 2 if self.position else -1
+        kinds = ["s32" if n in self.integers or n == last else "f32" for n in range(count - 1)]
+        return capture(self.decode, ("s32", *kinds))
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -83,7 +91,11 @@ class CodeFormat:
             return ("scale", "offset")
         if self.kind == "table":
             return ("scale",)
-        return tuple(f"p{n}" for n in range(len(self.captured.parameters) - 1))
+        return tuple(f"p{n}" for n in range(len(self.captured.parameters) - 1 - self.position))
+
+    def whole(self, slot: str) -> bool:
+        """Whether a parameter is int32."""
+        return slot == "zero_point" or slot in [f"p{n}" for n in self.integers]
 
     @property
     def lowest(self) -> int:
@@ -163,7 +175,7 @@ class Linear:
             ArgSpec("codes", stored, shape=("N", fmt.row_bytes(self.K)), follows=("n", None)),
         ]
         for slot in fmt.parameters:
-            specs.append(ArgSpec(slot, "s32" if slot == "zero_point" else "f32", shape=("P", fmt.blocks(1, self.K)[1])))
+            specs.append(ArgSpec(slot, "s32" if fmt.whole(slot) else "f32", shape=("P", fmt.blocks(1, self.K)[1])))
         if fmt.kind == "table":
             specs.append(ArgSpec("table", "f32", shape=(1 << fmt.bits,)))
         specs.append(ArgSpec("y", "f32", "write", shape=(*lead, "M", "N"), follows=self.axes))

@@ -23,12 +23,10 @@ BEFORE = "decoded when a plan is made, which then holds the weights as floats; t
 
 def path(scheme: Scheme, kind: str) -> str:
     """What products do with the codes: products.weights_of decides the same."""
-    whole = scheme.grouped is None and (
-        scheme.decode is None or scheme.vector > 1 or scheme.bits > 8 or scheme.decode_takes_index
-    )
-    if not whole and kind == "other" and scheme.block == "tensor":
+    whole = scheme.grouped is None and (scheme.decode is None or scheme.vector > 1 or scheme.bits > 8)
+    if not whole and kind == "other" and scheme.block == "tensor" and not scheme.decode_takes_index:
         return PATHS["table"]  # one block has one table, whatever decode is
-    if whole or (kind == "other" and scheme.grouped is None and any(p.kind != "f" or p.table for p in scheme.stored)):
+    if whole or (kind == "other" and scheme.grouped is None and any(p.table for p in scheme.stored)):
         return BEFORE
     return PATHS[kind]
 

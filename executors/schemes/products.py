@@ -55,7 +55,7 @@ def weights_of(q: QuantizedTensor, compute: str) -> tuple[CodeFormat, dict[str, 
         from .splitting import weights_of_groups
 
         return weights_of_groups(q)
-    if scheme.decode is None or scheme.vector > 1 or scheme.bits > 8 or scheme.decode_takes_index:
+    if scheme.decode is None or scheme.vector > 1 or scheme.bits > 8:
         return None
     found = probe(scheme)
     params = list(q.loaded_params().values())
@@ -75,7 +75,7 @@ def weights_of(q: QuantizedTensor, compute: str) -> tuple[CodeFormat, dict[str, 
     if found.kind == "table":
         assert found.table is not None
         return CodeFormat(kind="table", **common), {**slots, "table": _by_index(scheme, found.table)}
-    if grid == (1, 1):  # whatever decode is, one block has one table
+    if grid == (1, 1) and not scheme.decode_takes_index:  # whatever decode is, one block has one table
         values = [
             p[0, 0] if p.ndim == 2 and p.dtype.kind == "f" else int(p[0, 0]) if p.ndim == 2 else p[0, 0] for p in params
         ]
@@ -118,10 +118,16 @@ def _affine(
 def _decode(
     q: QuantizedTensor, common: dict[str, Any], params: list[Array]
 ) -> tuple[CodeFormat, dict[str, Array]] | None:
-    if any(p.kind != "f" for p in q.scheme.stored):
+    scheme = q.scheme
+    if any(p.table for p in scheme.stored):
         return None
-    slots = {"codes": q.codes, **{f"p{n}": p for n, p in enumerate(params)}}
-    return CodeFormat(kind="decode", decode=q.scheme.decode, **common), slots
+    slots = {"codes": q.codes}
+    for n, (p, array) in enumerate(zip(scheme.stored, params, strict=True)):
+        slots[f"p{n}"] = array.astype(np.int32) if p.kind == "i" else array
+    integers = tuple(n for n, p in enumerate(scheme.stored) if p.kind == "i")
+    return CodeFormat(
+        kind="decode", decode=scheme.decode, integers=integers, position=scheme.decode_takes_index, **common
+    ), slots
 
 
 def _by_index(scheme: Any, table: Array) -> Array:

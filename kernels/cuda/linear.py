@@ -244,6 +244,7 @@ def _weight(
     }[fmt.kind]
     zero = f" - np.int64({found['zero_point']})" if fmt.zero_point else ""
     rest = "".join(f", {found[slot]}" for slot in fmt.parameters)
+    rest += ", np.int32(n * k_size + k)" * fmt.position
     names = {**found, "zero": zero, "rest": rest}
     return [*lines, f"right = {result.format(**names)}"], at_block
 

@@ -57,7 +57,7 @@ def decode(codes: ArrayLike, fmt: CodeFormat, K: int, *parameters: ArrayLike) ->
         affine   w = f32(q - zero_point) * scale
         offset   w = f32(q) * scale + offset            rounded after the product and after the sum
         table    w = table[q mod 2**bits] * scale
-        decode   w = decode(q, *parameters)             in float32, as a captured function computes
+        decode   w = decode(q, *parameters)             in float32 and int32, as a captured function computes
 
     parameters   the slots of the format in its order, of shape format.blocks(N, K); then the table
     """
@@ -75,6 +75,8 @@ def decode(codes: ArrayLike, fmt: CodeFormat, K: int, *parameters: ArrayLike) ->
             return np.asarray(parameters[count], np.float32)[q & ((1 << fmt.bits) - 1)] * p[0]
         from .map import map_elements
 
+        if fmt.position:
+            p.append(np.arange(N * K).reshape(N, K).astype(np.int32))
         return map_elements(fmt.captured.interpreted, [q, *p], np.dtype(np.float32))
 
 

@@ -154,3 +154,14 @@ def test_a_wrong_kernel_is_counted(monkeypatch):
     found = check_schemes.run(2000, ["int4_g32"], sample=50)
     assert found.different > 0
     assert (found.sample_different, found.sampled > 0) == (0, True)
+
+
+def test_the_code_of_a_nan_that_operations_made_does_not_hang_on_its_sign():
+    scheme = tw.schemes.get("nvfp4")
+    x = np.ones((4, 48), np.float32)
+    x[0, :3] = np.inf, np.nan, -np.nan
+    x[1, 5] = -np.inf
+    wanted = checking.literal(scheme, x)
+    for found in (checking.native(scheme, x), scheme_lanes.parts(scheme, x)):
+        np.testing.assert_array_equal(found["code"], wanted["code"])
+    assert set(wanted["code"][0, :3]) == {8}

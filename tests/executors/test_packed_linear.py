@@ -36,6 +36,11 @@ def bent(q, scale, step):
     return v + step if q > BEND else v * v - step
 
 
+def tilted(q, shift, scale, place):
+    """A decode of a whole number, a real one and the place of the weight."""
+    return (q - shift + 0.25 * (place % 7)) * scale
+
+
 REAL = {
     "g32": CodeFormat(4, block=(1, 32)),
     "g32 zero points": CodeFormat(4, signed=True, block=(1, 32), zero_point=True),
@@ -45,6 +50,9 @@ REAL = {
     "2 bits row": CodeFormat(2, signed=True, block=(1, None)),
     "6 bits table": CodeFormat(6, block=(8, 20), kind="table"),
     "a function": CodeFormat(4, block=(1, 35), kind="decode", decode=bent),
+    "a function of places": CodeFormat(
+        4, signed=True, block=(2, 35), kind="decode", decode=tilted, integers=(0,), position=True
+    ),
 }
 
 
@@ -68,7 +76,7 @@ def weights(fmt, N, K, seed=0):
     made = {"codes": codes}
     for slot in fmt.parameters:
         shape = fmt.blocks(N, K)
-        if slot == "zero_point":
+        if fmt.whole(slot):
             made[slot] = rng.integers(fmt.lowest, fmt.highest + 1, shape).astype(np.int32)
         else:
             made[slot] = rng.standard_normal(shape).astype(np.float32) * np.float32(0.01)
@@ -303,3 +311,12 @@ def test_a_linear_can_be_saved_and_loaded(tmp_path):
     assert again.steps[0].kernel == kernel
     x = rows_of(3, K)
     assert_array_equal(TilingExecutor(threads=1).run(again, {"x": x})["y"], expected(kernel, made, x))
+
+
+def test_rows_that_share_decoded_weights_are_not_cut_into_stages():
+    fmt, (N, K, M) = REAL["g32"], (64, 1024, 256)
+    made, kernel = weights(fmt, N, K), Linear(fmt, K, "f32")
+    plan = TilingExecutor(threads=1).compile(pipeline(kernel, made), {"x": (M, K)})
+    plan.run({"x": rows_of(M, K)})
+    assert "at M = 256" in plan.explain()
+    assert "rows at a time" not in plan.explain()

@@ -187,18 +187,28 @@ def emit(module: Any, what: Decode | Round, attributes: tuple[str, ...] = ()) ->
     return made
 
 
-def user_source(level: str, captured: Any) -> str:
+def user_source(level: str, captured: Any, position: bool = False) -> str:
     """Text of a module whose entry decodes rows of codes by a captured function.
 
-    Its ranges: addresses of the target, of int32 codes and of the parameters, all rows of nr; how many rows.
+    position   whether its last argument is the place of a weight; then the last parameter is that of a block's first one
+
+    Its ranges: addresses of the target, of int32 codes and of the parameters, all rows of nr; how many rows; which row of
+    a block the first one is.
     """
     nr = isa.LEVELS[level].lanes * VECTORS
     count = len(captured.parameters) - 1
     names = [f"x{n}" for n in range(count)]
     from ..map import converted
 
-    arguments = ", ".join(["v", *names])
+    kinds = [("s32" if kind == "i" else "f32", "column") for kind in captured.arg_kinds[1:]]
+    values, arguments, row = ["v", *names], ["v", *names], ""
+    if position:
+        values[-1] = f"np.int32({names[-1]} + row)"
+        arguments.append("row")
+        kinds.append(("s32", "one"))
+        row = ", np.int32(ranges[4] + k)"
     places = "".join(f", ranges[2] + {4 * nr * n}" for n in range(count))
+    called = f"user({', '.join(values)})"
     return "\n".join(
         [
             "from tilework.kernels.cpu.scalar import *",
@@ -207,15 +217,15 @@ def user_source(level: str, captured: Any) -> str:
             captured.prelude,
             captured.emit("user"),
             '@njit(forceinline=True, error_model="numpy")',
-            f"def element({arguments}):",
-            f"    return {converted(f'user({arguments})', captured.returns, 'f32')}",
+            f"def element({', '.join(arguments)}):",
+            f"    return {converted(called, captured.returns, 'f32')}",
             "",
-            f"vector = lanes(element, {nr}, {(('f32', 'column'),) * count!r}, 'f32', 's32')",
+            f"vector = lanes(element, {nr}, {tuple(kinds)!r}, 'f32', 's32')",
             "",
             "",
             "def entry(bases, block, ranges):",
             "    for k in range(ranges[3]):",
-            f"        vector(ranges[0] + {4 * nr} * k, ranges[1] + {4 * nr} * k{places})",
+            f"        vector(ranges[0] + {4 * nr} * k, ranges[1] + {4 * nr} * k{places}{row})",
             "    return np.int32(0)",
             "",
         ]

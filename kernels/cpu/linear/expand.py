@@ -133,7 +133,7 @@ def _reals(base: Linear, level: levels.Level, weights: list[Any], finish: Any, m
         kept.decode,
         "vdpbf16ps" if native else "fma",
         None if form == "f32" else Round(level.name, native, kept.numbers),
-        user_source(level.name, base.format.captured) if base.format.kind == "decode" else "",
+        user_source(level.name, base.format.captured, base.format.position) if base.format.kind == "decode" else "",
         real_rows.FORMS[form],
         copy.pitch,
         finish,

@@ -35,6 +35,7 @@ class Panels:
     extra: tuple[tuple[str, Index], ...] = ()
 
     own_tiles: ClassVar[tuple[str, ...]] = ("mc",)
+    least_rows: ClassVar[int] = 96  # that a stage may take at once: each time all codes are unpacked anew
 
     def signature(self) -> tuple[ArgSpec, ...]:
         batch = "cdefgh"[: self.batch]

@@ -59,6 +59,7 @@ def decode_chunk(block, work, panel, decoded, table, k, now):
             put_s64(work, 1, decoded + room)
             put_s64(work, 2, parameters)
             put_s64(work, 3, part)
+            put_s64(work, 4, inside)
             call_entry(block[55], work, work, work)
         else:
             call(block[39], target, 0, units, 0, codes, 0, parameters, 0, 0, 0, 0, table, 0, 1, 0, 0)

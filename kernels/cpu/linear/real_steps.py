@@ -155,6 +155,7 @@ class RealPanels(Panels):
     """out[.., m, n] = epilogue(x[.., m, :] times decoded columns n)."""
 
     name: ClassVar[str] = "linear_decoded"
+    least_rows: ClassVar[int] = 512  # decoding a weight takes as long as multiplying it by 5 to 14 rows
 
     def cost(self, extents: Mapping[str, int], *_: Any) -> float:
         """About the bytes that could have been moved meanwhile: 2 products in the time of a byte, or the decoding."""

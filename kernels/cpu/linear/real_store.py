@@ -39,6 +39,8 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
     blocks = [spread(p, fmt, N, K) for p in parameters[: len(fmt.parameters)]]
     bits = layout.stored_bits(fmt.bits, depth)
     then = {"affine": "scale", "offset": "plus", "table": "scale", "decode": ""}[fmt.kind]
+    if fmt.position:  # of the first weight of a block
+        blocks.append(np.add.outer(np.arange(N) * K, np.arange(0, max(K, 1), depth)).astype(np.int32))
     if fmt.zero_point:
         zero = blocks[1].astype(np.int64) - lowest
         if zero.size and np.abs(zero).max() > FARTHEST:
@@ -48,7 +50,7 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         else:
             blocks[1], then, lowest = zero.astype(np.float32), "minus", 0
     made = layout.Layout(N, K, level.lanes, bits, depth, len(blocks))
-    packed = layout.pack(made, q, Numbers("f32", tuple(b.astype(np.float32, copy=False) for b in blocks)))
+    packed = layout.pack(made, q, Numbers("f32", tuple(map(_words, blocks))))
     shuffles = level.lanes == SHUFFLED and bits <= 4
     if fmt.kind == "table":
         values, form = np.asarray(parameters[-1], np.float32), "shuffle" if shuffles else "table"
@@ -59,6 +61,13 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
     table.view(np.float32)[: len(values)] = values
     decode = Decode(level.name, bits, form, then, 0 if form in ("shuffle", "table") else lowest)
     return Stored(decode, made, packed, table, fmt.kind != "decode" and _bounded(values, then, blocks))
+
+
+def _words(parameter: Array) -> Array:
+    """A parameter as float32, or what has the bits of int32."""
+    if parameter.dtype.kind == "i":
+        return np.ascontiguousarray(parameter, np.int32).view(np.float32)
+    return parameter.astype(np.float32, copy=False)
 
 
 def _bounded(values: Array, then: str, blocks: list[Array]) -> bool:

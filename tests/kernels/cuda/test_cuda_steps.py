@@ -183,12 +183,19 @@ def decoded(q, scale, offset):
     return (q * q) * scale - offset
 
 
+def of_place(q, scale, shift, place):
+    return (q - shift + 0.25 * (place & 3)) * scale
+
+
 FORMATS = {
     "affine with zero points": CodeFormat(4, False, "bits", (1, 16), "affine", True),
     "signed, across bytes": CodeFormat(3, True, "bits", (2, None), "affine"),
     "bytes with offsets": CodeFormat(8, True, "bytes", (1, 8), "offset"),
     "a table": CodeFormat(4, False, "bits", (1, 32), "table"),
     "a function": CodeFormat(5, False, "bits", (None, 10), "decode", decode=decoded),
+    "a function of places": CodeFormat(
+        3, True, "bits", (2, 10), "decode", decode=of_place, integers=(1,), position=True
+    ),
 }
 
 
@@ -201,7 +208,7 @@ def linear_case(fmt, compute, x_dtype="f32", m=5, k=37, n=9, activation="block",
     for slot in fmt.parameters:
         shape = fmt.blocks(n, k)
         whole = rng.integers(0, 9, shape).astype(np.int32)
-        operands.append(whole if slot == "zero_point" else (rng.random(shape) * 0.1 + 0.01).astype(np.float32))
+        operands.append(whole if fmt.whole(slot) else (rng.random(shape) * 0.1 + 0.01).astype(np.float32))
     if fmt.kind == "table":
         operands.append(rng.standard_normal(1 << fmt.bits).astype(np.float32))
     return Linear(fmt, k, compute, x_dtype, len(lead), activation), operands
