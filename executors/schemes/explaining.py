@@ -16,6 +16,7 @@ PATHS = {
     "affine": "integers times a scale: int8 products run on the integer micro-kernel, others decode while packing",
     "offset": "integers times a scale plus an offset: as affine, with the offset times the row sums of the activations",
     "table": "a value for each code times a scale: looked up by a byte shuffle where there are 16 or fewer",
+    "scaled": "as a table, where the numbers that the weights' own parameters stand for are exact; else decoded on the way",
     "other": "decoded while the weights are packed: f32 and bf16 products read the codes, int8 ones are refused",
 }
 BEFORE = "decoded when a plan is made, which then holds the weights as floats; the tensor itself stays packed"
@@ -24,7 +25,7 @@ BEFORE = "decoded when a plan is made, which then holds the weights as floats; t
 def path(scheme: Scheme, kind: str) -> str:
     """What products do with the codes: products.weights_of decides the same."""
     whole = scheme.grouped is None and (scheme.decode is None or scheme.vector > 1 or scheme.bits > 8)
-    if not whole and kind == "other" and scheme.block == "tensor" and not scheme.decode_takes_index:
+    if not whole and kind in ("other", "scaled") and scheme.block == "tensor" and not scheme.decode_takes_index:
         return PATHS["table"]  # one block has one table, whatever decode is
     if whole or (kind == "other" and scheme.grouped is None and any(p.table for p in scheme.stored)):
         return BEFORE

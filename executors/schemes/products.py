@@ -9,7 +9,7 @@ import numpy as np
 from ...kernels import ops
 from ...kernels.linear import CodeFormat
 from ...kernels.schemes.definition import WHOLE
-from ...kernels.schemes.probe import Decoding, decoded, probe
+from ...kernels.schemes.probe import Decoding, decoded, factors, probe
 from ...primitives.errors import ArgumentError, ShapeMismatch
 from ...primitives.pipeline import Pipeline
 from .running import Array, as_floats
@@ -17,6 +17,7 @@ from .running import Array, as_floats
 if TYPE_CHECKING:
     from .tensor import QuantizedTensor
 
+MOST_VALUES = 256  # of an integer parameter that plain Python is asked about
 COMPUTES = ("auto", "f32", "bf16", "int8")
 
 
@@ -65,7 +66,7 @@ def weights_of(q: QuantizedTensor, compute: str) -> tuple[CodeFormat, dict[str, 
         "signed": scheme.signed,
         "block": tuple(None if n == WHOLE else n for n in scheme.edges),
     }
-    scale = np.ones(grid, np.float32) if found.scale is None else params[found.scale]
+    scale = np.ones(grid, np.float32) if found.scale is None else params[found.scale]  # "scaled": not the scale yet
     slots: dict[str, Array] = {"codes": q.codes, "scale": scale}
     if found.kind == "affine":
         return _affine(q, found, common, slots, params, compute)
@@ -75,6 +76,9 @@ def weights_of(q: QuantizedTensor, compute: str) -> tuple[CodeFormat, dict[str, 
     if found.kind == "table":
         assert found.table is not None
         return CodeFormat(kind="table", **common), {**slots, "table": _by_index(scheme, found.table)}
+    if found.kind == "scaled" and (factor := _factors(q, found, params)) is not None:
+        assert found.table is not None
+        return CodeFormat(kind="table", **common), {**slots, "scale": factor, "table": _by_index(scheme, found.table)}
     if grid == (1, 1) and not scheme.decode_takes_index:  # whatever decode is, one block has one table
         values = [
             p[0, 0] if p.ndim == 2 and p.dtype.kind == "f" else int(p[0, 0]) if p.ndim == 2 else p[0, 0] for p in params
@@ -113,6 +117,13 @@ def _affine(
         CodeFormat(kind="affine", zero_point=True, **common),
         {**slots, "zero_point": np.ascontiguousarray(zero, np.int32)},
     )
+
+
+def _factors(q: QuantizedTensor, found: Decoding, params: list[Array]) -> Array | None:
+    """The scales that an integer parameter stands for; None where they are not exact, or take long to find."""
+    values, index = np.unique(params[found.scale or 0], return_inverse=True)
+    made = factors(q.scheme, found, values.tolist()) if len(values) <= MOST_VALUES else None
+    return None if made is None else made[index].reshape(params[found.scale or 0].shape)
 
 
 def _decode(

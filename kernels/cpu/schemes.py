@@ -53,7 +53,7 @@ def _by_table(scheme: Definition, level: levels.Level) -> bool:
     across = scheme.edges[1]
     if 1 << scheme.bits > min(most_entries(level), across if across != WHOLE else most_entries(level)):
         return False
-    return probe(scheme).kind in ("table", "other")
+    return probe(scheme).kind in ("table", "scaled", "other")
 
 
 def _decode_functions(scheme: Definition, level: levels.Level) -> str:

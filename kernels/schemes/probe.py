@@ -22,12 +22,13 @@ class Decoding:
     """How codes become weights.
 
     kind        "affine": (q - zero) * scale;  "offset": q * scale + offset, each operation rounded;
-                "table": table[q] * scale;  "other"
+                "table": table[q] * scale;  "other"; "scaled": table[q] times what an integer parameter stands for, where
+                that is exact (`factors`)
     scale       which parameter the scale is; None: there is none, and it is 1
     zero        which parameter the zero point is; None: `constant`
     offset      which parameter the offset is
     constant    the zero point that all blocks have
-    table       "table": float32, one entry for each code, the lowest first
+    table       "table", "scaled": float32, one entry for each code, the lowest first
     why         one line for people
     """
 
@@ -86,11 +87,38 @@ def probe(scheme: Definition) -> Decoding:
         return Decoding("table", table=ask(), why="one value for each code")
     if len(used) == 1 and kinds[used[0]] == "f":
         return _of_scale(ask, used[0], q, samples)
+    if len(used) == 1 and kinds[used[0]] == "i":
+        table = ask(0)
+        if _factors(table, [ask(z) for z in ZEROS]) is not None:
+            why = "a value for each code, times what the parameter stands for"
+            return Decoding("scaled", scale=used[0], table=table, why=why)
     if len(used) == 2:
         found = _of_two(ask, used, q, samples, kinds)
         if found is not None:
             return found
     return Decoding("other", why="neither affine nor a table times a scale")
+
+
+def factors(scheme: Definition, found: Decoding, values: Sequence[int]) -> NDArray[np.float32] | None:
+    """What each value of the parameter of a "scaled" decoding stands for; None where one is not exact."""
+    assert found.table is not None
+    given: list[Any] = [np.float32(PROBES[0]) if p.kind == "f" else 1 for p in scheme.stored]
+    tables = []
+    for value in values:
+        given[found.scale or 0] = value
+        tables.append(decoded(scheme, given))
+    return _factors(found.table, tables)
+
+
+def _factors(table: NDArray[np.float32], tables: Sequence[NDArray[np.float32]]) -> NDArray[np.float32] | None:
+    """The number that each of several tables is a table's multiple by, to the bit; None where there is none."""
+    if not np.isfinite(table).all() or not table.any():
+        return None
+    at = int(np.argmax(np.abs(table)))
+    with np.errstate(all="ignore"):
+        made = np.array([t[at] / table[at] for t in tables], np.float32)
+        exact = all(_same(t, table * factor) for t, factor in zip(tables, made, strict=True))
+    return made if exact and np.isfinite(made).all() else None
 
 
 def _used(scheme: Definition, kinds: Sequence[str]) -> list[int]:

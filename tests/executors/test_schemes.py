@@ -329,9 +329,43 @@ def test_explain_tells_whether_products_read_codes_or_decoded_weights():
     by_place = tw.Scheme(
         "by_place", 4, 32, {}, encode=lambda x, index: x + index % 2, decode=lambda q, index: q - index % 2
     )
-    assert "decoded when a plan is made" in by_place.explain()
+    assert "decoded while the weights are packed" in by_place.explain()
+    several = tw.Scheme("pairs", 1, 32, {"s": "f4"}, sums, vector=2, encode_block=pairs, decode_block=unpaired)
+    assert "decoded when a plan is made" in several.explain()
     bent = tw.Scheme("bent", 4, 32, {"s": "f32"}, lambda x: 1.0, lambda x, s: x * s, lambda q, s: q * s + s * s)
     assert "decoded while the weights are packed" in bent.explain()
+
+
+def shift_of(x):
+    m = examples.amax(x)[0]
+    return (100.0 if m > 60.0 else np.floor(np.log2(m)),)
+
+
+STEPS = np.array([0, 1, 2, 3, 4, 6, 8, 12, -1, -2, -3, -4, -6, -8, -12, -16], np.float32)
+
+
+def step_of(x, shift):
+    best = 0
+    for i in range(16):
+        if abs(x - STEPS[i]) < abs(x - STEPS[best]):
+            best = i
+    return best
+
+
+def shifted(q, shift):
+    return STEPS[q] * np.exp2(np.float32(shift)) if shift < 64 else STEPS[q] + shift
+
+
+def test_integer_parameters_become_scales_where_that_is_exact():
+    scheme = tw.Scheme("shifted", 4, 32, {"shift": "s8"}, shift_of, step_of, shifted)
+    w, x = normal(9, 80, size=8.0), normal(3, 80, seed=1, size=1.0)
+    for largest, kind in ((1.0, "table"), (100.0, "decode")):  # in the second one, a block is no multiple of the table
+        w[0, 0] = largest
+        q = scheme.quantize(w)
+        assert q.linear_weights("f32")[0].kind == kind
+        right = tw.eager.gemm(x, np.ascontiguousarray(q.dequantize().T))
+        np.testing.assert_allclose(q.matmul(x), right, rtol=1e-4, atol=1e-4 * np.abs(right).max())
+    assert "else decoded on the way" in scheme.explain()
 
 
 def test_powers_may_have_exponents_that_are_parameters():
