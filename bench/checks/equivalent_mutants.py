@@ -69,6 +69,7 @@ ALIKE: tuple[Alike, ...] = (
     Alike(
         "executors/verify.py", "if len(edges) > 1 and not (edges[1:, 0] >= edges[:-1, 1]).all():", "same", ("Gt is",)
     ),
+    Alike("executors/program.py", "step = r.ranges.strides[0] if len(r.ranges) > 1 else 0", "same", ("Gt is",)),
     # Whether threads pay, and what is kept from run to run
     Alike("executors/bound.py", "if self.pace is None or not self.pace.undecided:", "pace"),
     Alike("executors/bound.py", "self.pace.took(parallel, time.perf_counter() - start)", "pace"),
@@ -108,6 +109,8 @@ ALIKE: tuple[Alike, ...] = (
         "words",
         ("0 is",),
     ),
+    Alike("executors/binding.py", "self.next = 0", "room"),
+    Alike("primitives/quantization.py", "if block > 0 and array.shape[i] > 1:", "same", ("And is",)),
     Alike("executors/program.py", "pitch = -(-bases // 8) * 8", "room", ("FloorDiv", "8 is")),
     Alike(
         "executors/states.py",

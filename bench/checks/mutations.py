@@ -20,6 +20,7 @@ import os
 import pickle
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -47,6 +48,7 @@ OF_THE_PLAN = (
 TESTS = ("tests/primitives", *(f"tests/executors/test_{name}.py" for name in OF_THE_PLAN))
 LONG = 2.0  # seconds of a test that is left out of the runs of mutants
 PATIENCE = 30.0  # seconds more than usual after which a test hangs
+HANGS = 240.0  # seconds, and some for the budget, after which the tests of a mutant do
 
 COMPARED: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -284,6 +286,9 @@ class Session:
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading, "rb") as file:
+            ready, _, _ = select.select([file], [], [], HANGS + 10 * self.budget)
+            if not ready:  # what Python cannot interrupt, or what a test runs again and again after its alarm
+                os.killpg(child, signal.SIGKILL)
             text = file.read().decode()
         os.waitpid(child, 0)
         return None if text == "-" else text or "the process ends"

@@ -186,8 +186,12 @@ def compared(
     draw = Draw(seed, layout, limit, variant)
     try:
         found = OF[cell].draw(draw, cell)
-        for n, value in enumerate(found if isinstance(found, tuple) else (found,)):
+        values = found if isinstance(found, tuple) else (found,)
+        for n, value in enumerate(values):
             draw.pipe.output(f"y{n}", value)
+        if draw.maybe(0.1):  # outputs that no step writes by itself
+            draw.pipe.output("again", values[0])
+            draw.pipe.output("given", draw.pipe.values["x0"])
         right = SingleThreadExecutor("reference").run(draw.pipe, draw.inputs)
     except Exception:
         return dict.fromkeys(ways, f"the reference: {traceback.format_exc(limit=-3)}")

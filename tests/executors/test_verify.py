@@ -7,6 +7,7 @@ import pytest
 
 import tilework as tw
 from tilework.executors import cutting
+from tilework.executors.program import FIRST_EXTERNAL
 from tilework.executors.verify import verify
 from tilework.primitives.errors import PipelineError
 
@@ -135,3 +136,14 @@ def test_what_is_read_after_the_last_stage_is_alive_until_then():
     assert same  # memory of the first is used again
     with pytest.raises(PipelineError, match="are alive together and overlap in the arena"):
         check(binding, to_the_end=[arena[0]])
+
+
+def test_tiles_of_each_thread_have_bases_of_their_own_behind_those_of_the_arrays(chained):
+    (chain,) = chained.chains
+    (held,) = chain.held
+    assert chained.placed[held].base == FIRST_EXTERNAL + len(chained.externals)
+    assert chained.placed[held].offset == 0
+    assert chained.bases == FIRST_EXTERNAL + len(chained.externals) + 1
+    (fix,) = chained.laid[0].stages[0].fixes
+    assert fix.base == chained.placed[held].base
+    assert len(fix.displacement) == len(chain.cuts[0])

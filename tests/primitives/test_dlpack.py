@@ -57,6 +57,7 @@ def test_written_capsules_say_what_they_hold():
         assert found.device == "cpu"
     assert dlpack.read_capsule(capsule(np.zeros((), np.uint8))).shape == ()
     assert dlpack.read_capsule(capsule(A.astype(np.uint8), dtype="f8e5m2")).dtype == "f8e5m2"
+    assert dlpack.read_capsule(capsule(np.zeros((0, 3), np.int8), data=None)).address == 0
     assert dlpack.read_capsule(capsule(readonly=True)).readonly
     assert dlpack.read_capsule(capsule(byte_offset=6)).address == address_of(A) + 6
     with pytest.raises(BufferError, match=r"only DLPack 1\.0 can say"):

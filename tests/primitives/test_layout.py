@@ -341,3 +341,11 @@ def test_blocks_come_after_the_axes_so_the_first_is_never_innermost():
     assert not LayoutSpec((4, 6)).is_contiguous("F")
     assert not LayoutSpec((4, 6), axes="AB", blocks=(("A", 4),)).is_contiguous("F")
     assert not LayoutSpec((4,), axes="A", blocks=(("A", 4),)).is_contiguous("F")
+
+
+@pytest.mark.parametrize("block", [2, 3])
+def test_blocked_axes_do_not_repeat(block):
+    layout = LayoutSpec((1, 1), axes="AB", blocks=(("B", block),))
+    assert layout.broadcast_to((4, 1)).shape == (4, 1)
+    with pytest.raises(ShapeMismatch, match="only unblocked axes of size 1 repeat"):
+        layout.broadcast_to((1, 4))

@@ -543,3 +543,33 @@ def test_a_packed_state_starts_as_bytes_or_as_a_number():
     for shape in ((2, 3, 5), (2, 3, 2), (3, 3, 3), (1, 2, 3, 3)):
         with pytest.raises(ShapeMismatch, match="does not broadcast to"):
             pipe.state("d", "u4", (2, 3, 5), np.zeros(shape, np.uint8))
+
+
+def test_mermaid_draws_states_and_what_becomes_of_them():
+    pipe = Pipeline("states")
+    x = pipe.input("x", "f32", (4,))
+    kept, total = pipe.state("kept", "f32", (4,)), pipe.state("total", "f32", (4,))
+    grow = Fake("grow", (ArgSpec("x", "f32", shape=("N",)), ArgSpec("s", "f32", "update", shape=("N",))))
+    pipe.add(grow, x=x, s=kept)
+    y = pipe.add(UNARY, x=total)
+    pipe.update(total, y)
+    pipe.output("y", y)
+    lines = pipe.mermaid().splitlines()
+    ids = {
+        name: next(line for line in lines if f'"{name}' in line).split("[")[0].split("(")[0].strip()
+        for name in ("kept", "total")
+    }
+    assert any(line.strip().startswith("s0 -.->|") and line.endswith(f"| {ids['kept']}") for line in lines)
+    assert any("update" in line and line.endswith(f"| {ids['total']}") for line in lines)
+
+
+def test_a_slot_may_ask_for_the_type_of_another():
+    same = Fake(
+        "same", (ArgSpec("a", None, shape=("N",)), ArgSpec("b", "=a", shape=("N",)), ArgSpec("y", "f32", "write"))
+    )
+    pipe = Pipeline()
+    a, b = pipe.input("a", "u8", (4,)), pipe.input("b", "s8", (4,))
+    y = pipe.buffer("y", "f32", (4,))
+    with pytest.raises(DTypeMismatch):
+        pipe.add(same, a=a, b=b, y=y)
+    pipe.add(same, a=a, b=a, y=y)

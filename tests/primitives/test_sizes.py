@@ -205,3 +205,13 @@ def test_a_size_is_divided_by_another_where_every_term_has_it():
     assert evaluate((n * m * 3) // (n * 2), {"N": 3, "M": 5}) == 7
     assert evaluate((n * m) // (n + m), {"N": 3, "M": 5}) == 1
     assert evaluate(ceildiv(n * m, n + m), {"N": 3, "M": 5}) == 2
+
+
+def test_only_a_maximum_itself_is_opened():
+    largest = size("max(A, B)")
+    known = {"A": 3, "B": 4, "C": 9}
+    assert evaluate(maximum(largest, "C"), known) == 9
+    assert str(maximum(largest, "C")) == str(maximum("A", "B", "C"))
+    for made, right in ((largest * 2, 8), (largest + 1, 5), (largest * largest, 16), (largest * "C", 36)):
+        assert evaluate(maximum(made, 1), known) == right
+    assert evaluate(maximum(largest + "C", 1), known) == 13
