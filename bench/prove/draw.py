@@ -42,6 +42,7 @@ class Draw:
         self.limit = limit
         self.pipe = Pipeline("proof")
         self.inputs: dict[str, Any] = {}
+        self.numpy: tuple[Any, ...] = ()  # what NumPy gives, of steps whose reference shares code with what it judges
 
     def pick(self, *options: Any) -> Any:
         """One of the options."""

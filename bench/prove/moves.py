@@ -37,23 +37,31 @@ def _view(draw: Draw, cell: Cell) -> Any:
     x = _shaped(draw, cell)
     shape = _known(draw)
     rank = len(shape)
+    array = draw.inputs["x0"]
     if step == "transpose":
-        return ops.transpose(x, [int(d) for d in draw.rng.permutation(rank)])
+        order = [int(d) for d in draw.rng.permutation(rank)]
+        draw.numpy = (np.transpose(array, order),)
+        return ops.transpose(x, order)
     if step == "reshape":
-        return ops.reshape(
-            x, [int(n) for n in draw.pick((int(np.prod(shape)),), (1, *shape), (*shape, 1), shape[::-1])]
-        )
+        sizes = [int(n) for n in draw.pick((int(np.prod(shape)),), (1, *shape), (*shape, 1), shape[::-1])]
+        draw.numpy = (np.reshape(array, sizes),)
+        return ops.reshape(x, sizes)
     if step == "slice":
         starts = [int(draw.numbers.integers(-n - 1, n + 2)) for n in shape]
         ends = [int(draw.numbers.integers(-n - 1, n + 2)) for n in shape]
         return ops.slice(x, starts, ends, list(range(rank)), [int(draw.pick(1, 1, 2, 3, -1, -2)) for _ in shape])
     if step == "expand":
-        return ops.expand(ops.unsqueeze(x, [0]), [int(draw.pick(1, 2, 3)), *shape])
+        sizes = [int(draw.pick(1, 2, 3)), *shape]
+        draw.numpy = (np.broadcast_to(array, sizes),)
+        return ops.expand(ops.unsqueeze(x, [0]), sizes)
     if step == "tile":
-        return ops.tile(x, [int(draw.pick(0, 1, 2, 3)) for _ in shape])
+        times = [int(draw.pick(0, 1, 2, 3)) for _ in shape]
+        draw.numpy = (np.tile(array, times),)
+        return ops.tile(x, times)
     if step == "split":
         axis = int(draw.rng.integers(rank))
         at = int(draw.numbers.integers(0, shape[axis] + 1))
+        draw.numpy = tuple(np.split(array, [at], axis))
         return ops.split(x, [at, shape[axis] - at], axis)
     if step == "trilu":
         return ops.trilu(ops.unsqueeze(x, [0]), int(draw.numbers.integers(-5, 6)), draw.maybe())
@@ -68,10 +76,11 @@ def _join(draw: Draw, cell: Cell) -> Any:
     axis = int(draw.rng.integers(len(shape)))
     parts = [tuple(draw.size(0, 20) if d == axis else n for d, n in enumerate(shape)) for _ in range(2)]
     draw.layout = draw.pick(draw.layout, "contiguous")
-    return ops.concat(
-        [draw.input(cell.dtype, s, array=draw.laid(lambda t: draw.values(cell.dtype, t), s)) for s in (shape, *parts)],
-        axis,
-    )
+    values = [
+        draw.input(cell.dtype, s, array=draw.laid(lambda t: draw.values(cell.dtype, t), s)) for s in (shape, *parts)
+    ]
+    draw.numpy = (np.concatenate(list(draw.inputs.values()), axis),)
+    return ops.concat(values, axis)
 
 
 def _indices(draw: Draw, n: int, shape: tuple[int, ...]) -> Any:

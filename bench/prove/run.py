@@ -195,6 +195,9 @@ def compared(
         right = SingleThreadExecutor("reference").run(draw.pipe, draw.inputs)
     except Exception:
         return dict.fromkeys(ways, f"the reference: {traceback.format_exc(limit=-3)}")
+    for n, y in enumerate(draw.numpy):
+        if not same(y, right[f"y{n}"]):
+            return dict.fromkeys(ways, f"the reference, by NumPy: {difference(y, right[f'y{n}'])}")
     wrong = {}
     for name, make in ways.items():
         try:

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 
 from tilework.executors import TilingExecutor, cutting
 from tilework.kernels import ops
+from tilework.primitives.errors import ArgumentError
 from tilework.primitives.pipeline import Pipeline
 
 
@@ -82,3 +83,22 @@ def test_outputs_with_strides_of_their_own_are_bound_apart():
             view[:] = 0
             plan.run({"x": x}, out={"y": view})
             assert_array_equal(view, -x)
+
+
+def test_shapes_that_are_prepared_are_shapes(shared):
+    assert shared.prepare({"x": (0, 40)}).shapes["x"] == (0, 40)
+    with pytest.raises(ArgumentError, match="sizes are 0 or more"):
+        shared.prepare({"x": (-1, 40)})
+    with pytest.raises(ArgumentError, match="shapes= lacks 'x', whose size is not fixed"):
+        shared.prepare({})
+
+
+def test_a_bound_call_of_a_plan_with_states_keeps_them_going():
+    pipe = Pipeline("counts")
+    total = pipe.state("total", "f32", (3,))
+    added = ops.add(total, pipe.input("x", "f32", (3,)))
+    pipe.update(total, added)
+    pipe.output("y", added)
+    x = np.ones(3, np.float32)
+    call = TilingExecutor(1).compile(pipe).bind({"x": x})
+    assert [call()["y"][0] for _ in range(3)] == [1, 2, 3]

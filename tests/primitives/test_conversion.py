@@ -127,3 +127,13 @@ def test_wrong_arrays_and_destinations_that_overlap_are_refused():
         convert(np.zeros((2, 3)), LayoutSpec((2, 3)), shared)
     with pytest.raises(LayoutError, match="nothing can be written"):
         conversion(LayoutSpec((2, 3)), shared, "u8")
+
+
+def test_a_destination_that_runs_backwards_has_its_elements_there():
+    a = np.arange(12, dtype=np.int16).reshape(3, 4)
+    for strides in ((-5, 1), (5, -1), (-9, -2)):
+        layout = LayoutSpec((3, 4), strides, axes="AB")
+        out = convert(a, LayoutSpec((3, 4), axes="AB"), layout)
+        assert out.strides == tuple(2 * s for s in strides)
+        assert_array_equal(out, a, strict=True)
+        assert np.shares_memory(out[0, 0:1], out.base if out.base is not None else out)
