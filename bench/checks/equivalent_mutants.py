@@ -110,6 +110,9 @@ ALIKE: tuple[Alike, ...] = (
         ("0 is",),
     ),
     Alike("executors/binding.py", "self.next = 0", "room"),
+    Alike("executors/binding.py", "local.take(0)", "room", ("0 is",)),
+    Alike("executors/bound.py", "if len(pool) < CONTEXTS:", "room"),
+    Alike("primitives/svg.py", "WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 210, 44, 30, 60, 20", "text"),
     Alike("primitives/quantization.py", "if block > 0 and array.shape[i] > 1:", "same", ("And is",)),
     Alike("executors/program.py", "pitch = -(-bases // 8) * 8", "room", ("FloorDiv", "8 is")),
     Alike(
