@@ -100,6 +100,12 @@ ALIKE: tuple[Alike, ...] = (
         "same",
         ("And is",),
     ),
+    Alike(
+        "executors/bound.py",
+        "if len(programs) == 1 and not copies and not (parallel and threads.exclusive()) and usable():",
+        "again",
+        ("And is",),
+    ),
     Alike("executors/plan.py", "if type(given) is not dict:", "again", ("IsNot",)),
     Alike("executors/plan.py", "a.shape if contiguous or a.flags.c_contiguous else (a.shape, a.strides)", "again"),
     Alike("executors/program.py", "def team_address", "words"),

@@ -1,9 +1,10 @@
 """Programs as native code reads them, and what a run's memory holds for the workers."""
 
+import numpy as np
 import pytest
 
 import tilework as tw
-from tilework.executors import crew, program
+from tilework.executors import crew, lowering, program
 from tilework.kernels import dispatch
 
 
@@ -47,3 +48,14 @@ def test_the_environment_says_whose_threads_run(monkeypatch, given, own):
     monkeypatch.setenv("TILEWORK_THREADING", "others")
     with pytest.raises(tw.errors.ArgumentError, match="'own' or 'numba'"):
         program.own_threads.__wrapped__()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 64, 65, 1000])
+def test_constants_begin_on_a_cache_line_and_have_bytes_behind_them(count):
+    given = np.arange(count, dtype=np.int16)[::-1]
+    kept = [lowering.aligned(given) for _ in range(8)]
+    for copy in kept:
+        assert copy.ctypes.data % 64 == 0
+        assert (copy == given).all()
+        assert not copy.flags.writeable
+        assert copy.base.size >= 2 * count + 64

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tilework.primitives.arena import BufferId
-from tilework.primitives.context import ExecContext
+from tilework.primitives.context import ExecContext, _share
 from tilework.primitives.errors import AliasError, ArgumentError, BufferAccessError, PipelineError, UnwrittenRead
 from tilework.primitives.kernel import ArgSpec
 
@@ -265,3 +265,16 @@ def test_sweep_goes_to_the_executor_and_says_where_there_is_none():
     bare = ExecContext()
     with bare.entered("s", Step(), (), {}), pytest.raises(PipelineError, match="has no executor"):
         bare.sweep(Step())
+
+
+def test_memory_that_may_overlap_counts_as_if_it_did():
+    """Whether two views share an element is a hard question in general; this pair is NumPy's example of it."""
+    bytes_ = np.zeros(192_163_377, np.int8)  # never touched
+    view = np.lib.stride_tricks.as_strided
+    a = view(bytes_, (1049, 1049, 1049), (36674, 61119, 85569))
+    b = view(bytes_[64_023_025:], (1049, 1049, 1), (12223, 12224, 1))
+    with pytest.raises(np.exceptions.TooHardError):
+        np.shares_memory(a, b, max_work=100_000)
+    assert _share(a, b)
+    assert not _share(np.zeros(3), np.zeros(3))
+    assert _share(bytes_[:2], bytes_[1:])
