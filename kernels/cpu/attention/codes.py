@@ -14,14 +14,14 @@ from .product import MR
 from .steps import HEADER, parts
 
 _TEXT = """\
-flip = one_pass(flipped, ("s32",), ("s32",), (), 0)
-interleave = one_pass(interleaved, ("u8",) * 4, ("s32",), (), 0)
+flip = one_pass(flipped, ("s32",), ("s32",), whole=True)
+interleave = one_pass(interleaved, ("u8",) * 4, ("s32",), whole=True)
 scores = one_pass(code_scores, ("s32", "s32", "f32"), ("f32",), ("top",), 1)
 masked_scores = one_pass(masked_code_scores, ("s32", "s32", "f32", "f32"), ("f32",), ("top",), 1)
 weights = one_pass(exponential_weighed, ("f32", "f32"), ("f32",), ("add", "farthest"), 1)
-weight_codes = one_pass(to_weight_codes, ("f32",), ("u8",), (), 1)
-sums = one_pass(new_code_sums, ("f32",) * 4, ("f32",) * 3)
-add_sums = one_pass(add_code_sums, ("f32", "s32"), ("f32",), (), 2)
+weight_codes = one_pass(to_weight_codes, ("f32",), ("u8",), (), 1, whole=True)
+sums = one_pass(new_code_sums, ("f32",) * 4, ("f32",) * 3, whole=True)
+add_sums = one_pass(add_code_sums, ("f32", "s32"), ("f32",), (), 2, whole=True)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -47,7 +47,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
     inverse_at, r_at = m_at + 28 * {ROWS}, m_at + 32 * {ROWS}
     middle_at = m_at + 36 * {ROWS}  # a row of codes that all are 128: its product with the keys is what q's 128 adds
     zero_bytes(middle_at, pitch)
-    flip(pitch // 4, middle_at, middle_at)
+    flip((pitch + 63) // 64 * 16, middle_at, middle_at)
     for b in range(b0, b1):
         for h in range(h0, h1):
             g = h // {groups}
@@ -73,10 +73,10 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                     interleave(columns, row, row + step, row + 2 * step, row + 3 * step, packed_v + (j + n) * columns)
             for i in range(m0, m1, {ROWS}):
                 rows = min({ROWS}, m1 - i)
-                padded = (rows + {MR} - 1) // {MR} * {MR}
+                padded, whole = (rows + {MR} - 1) // {MR} * {MR}, (rows + {lanes} - 1) // {lanes} * {lanes}
                 zero_bytes(q_at, padded * pitch)
                 copy_1(q_at, pitch, 1, place(q, (b, h, i)), q.strides[2], q.strides[3], rows, depth)
-                flip(padded * pitch // 4, q_at, q_at)
+                flip((padded * pitch + 63) // 64 * 16, q_at, q_at)
                 zero_bytes(o_at, 4 * padded * columns)
                 zero_bytes(l_at, 4 * {ROWS})
                 for r in range({ROWS}):
@@ -99,17 +99,17 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                             own = q_scale[b, h, i + r] * factor
                             {score}
                         put_f32(top_at, r, top)
-                    tops(rows, m_at, top_at, m_at, zero_at, again_at)
+                    tops(whole, m_at, top_at, m_at, zero_at, again_at)
                     for r in range(rows):
                         row, seen, total, most = s_at + 4 * r * {KEYS}, {seen}, np.float32(0), np.float32(0)
                         if seen > 0:
                             total, most = weights(seen, row, v_near, row, get_f32(zero_at, r))
                         put_f32(sum_at, r, total)
                         put_f32(most_at, r, most)
-                    sums(rows, l_at, again_at, sum_at, most_at, l_at, inverse_at, r_at)
+                    sums(whole, l_at, again_at, sum_at, most_at, l_at, inverse_at, r_at)
                     for r in range(padded):
                         near, seen = p_at + r * {KEYS}, {seen} if r < rows else 0
-                        weight_codes(seen, s_at + 4 * r * {KEYS}, near, get_f32(inverse_at, r))
+                        weight_codes({KEYS}, s_at + 4 * r * {KEYS}, near, get_f32(inverse_at, r))
                         if seen < {KEYS}:
                             zero_bytes(near + seen, {KEYS} - seen)
                     multiply_codes(
@@ -118,7 +118,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, k, v, q_scale, k_scale, v_scale, {more}scale
                     for r in range(rows):
                         by = 4 * r * columns
                         add_sums(columns, o_at + by, i_at + by, o_at + by, get_f32(again_at, r), get_f32(r_at, r))
-                inverses(rows, l_at, l_at)
+                inverses(whole, l_at, l_at)
                 together = y.strides[3] == 4
                 near, far = (place(y, (b, h, i)), y.strides[2]) if together else (o_at, 4 * columns)
                 for r in range(rows):

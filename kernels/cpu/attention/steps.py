@@ -23,8 +23,8 @@ from tilework.kernels.cpu.reduce.bodies import *
 from tilework.kernels.cpu.reduce.passes import one_pass
 from tilework.kernels.cpu.simd import get_f32, put_f32, zero_bytes
 
-tops = one_pass(new_tops, ("f32",) * 2, ("f32",) * 3)
-inverses = one_pass(inverse_of, ("f32",), ("f32",))
+tops = one_pass(new_tops, ("f32",) * 2, ("f32",) * 3, whole=True)
+inverses = one_pass(inverse_of, ("f32",), ("f32",), whole=True)
 scale_row = one_pass(times, ("f32",), ("f32",), (), 1)
 """
 
@@ -32,7 +32,8 @@ TEXT = """\
 scores = one_pass(scaled_scores, ("f32",), ("f32",), ("max",), 1)
 masked_scores = one_pass(scaled_masked_scores, ("f32", "f32"), ("f32",), ("max",), 1)
 weights = one_pass(exponential_kept, ("f32",), ("f32",), ("add",), 1)
-sums = one_pass(new_sums, ("f32",) * 3, ("f32",))
+sums = one_pass(new_sums, ("f32",) * 3, ("f32",), whole=True)
+scale_whole = one_pass(times, ("f32",), ("f32",), (), 1, whole=True)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -69,7 +70,7 @@ def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
             q_step, y_step = (q.strides[1], y.strides[1]) if together else (q.strides[2], y.strides[2])
             for i in range(m0, m1, {ROWS}):
                 rows = together if together else min({ROWS}, m1 - i)
-                padded = (rows + {MR} - 1) // {MR} * {MR}
+                padded, whole = (rows + {MR} - 1) // {MR} * {MR}, (rows + {lanes} - 1) // {lanes} * {lanes}
                 zero_bytes(q_at, 4 * padded * depth)
                 copy_4(q_at, 4 * depth, 4, place(q, (b, h, i)), q_step, q.strides[3], rows, depth)
                 zero_bytes(o_at, 4 * padded * columns)
@@ -88,20 +89,20 @@ def tile(b0, b1, h0, h1, m0, m1, q, {rows_of}{more}scale, y, scratch{trailing}):
                         if seen > 0:
                             {score}
                         put_f32(top_at, r, top)
-                    tops(rows, m_at, top_at, m_at, zero_at, again_at)
+                    tops(whole, m_at, top_at, m_at, zero_at, again_at)
                     for r in range(padded):
                         row, seen, total = s_at + 4 * r * {KEYS}, {seen} if r < rows else 0, np.float32(0)
                         if seen > 0:
                             total = weights(seen, row, row, get_f32(zero_at, r))
-                            scale_row(columns, o_at + 4 * r * columns, o_at + 4 * r * columns, get_f32(again_at, r))
+                            scale_whole(columns, o_at + 4 * r * columns, o_at + 4 * r * columns, get_f32(again_at, r))
                         put_f32(sum_at, r, total)
                         if seen < {KEYS}:
                             zero_bytes(row + 4 * seen, 4 * ({KEYS} - seen))
-                    sums(rows, l_at, again_at, sum_at, l_at)
+                    sums(whole, l_at, again_at, sum_at, l_at)
                     multiply(
                         padded, columns, count, o_at, 4 * columns, s_at, 4 * {KEYS}, v_at + j * v_step, v_step, 1
                     )
-                inverses(rows, l_at, l_at)
+                inverses(whole, l_at, l_at)
                 near, far = (place(y, (b, h, i)), y_step) if y.strides[3] == 4 else (o_at, 4 * columns)
                 for r in range(rows):
                     scale_row(width, o_at + 4 * r * columns, near + r * far, get_f32(l_at, r))

@@ -55,6 +55,7 @@ def one_pass(
     outputs: tuple[str, ...] = (),
     folds: tuple[str, ...] = (),
     numbers: int = 0,
+    whole: bool = False,
 ) -> Any:
     """An intrinsic `(n, input addresses.., output addresses.., numbers..)` that returns the folded results.
 
@@ -63,6 +64,7 @@ def one_pass(
     outputs  element types; float32 is rounded to f16 and bf16, and what integers take is an int32 in their range
     folds    names of FOLDS
     numbers  how many float32 parameters there are
+    whole    n counts whole vectors always, so that there is no code for less
 
     An output may be where an input is. Results: none, one float32, or a tuple of them.
     """
@@ -104,18 +106,19 @@ def one_pass(
                 joined = FOLDS[fold][2](lanes.value(builder.load(total), "f"), lanes.value(kept, "f"))
                 builder.store(joined.value, total)
 
-        whole = builder.and_(n, ir.Constant(I64, -COUNT))
+        end = n if whole else builder.and_(n, ir.Constant(I64, -COUNT))
         begin = ir.Constant(I64, 0)
         if folds and not outputs and set(folds) <= {"max", "min", "farthest", "top"}:
             begin = builder.and_(n, ir.Constant(I64, -FEW * COUNT))
             step = ir.Constant(I64, FEW * COUNT)
             with cgutils.for_range_slice(builder, ir.Constant(I64, 0), begin, step) as (p, _):
                 several(p)
-        with cgutils.for_range_slice(builder, begin, whole, ir.Constant(I64, COUNT)) as (p, _):
+        with cgutils.for_range_slice(builder, begin, end, ir.Constant(I64, COUNT)) as (p, _):
             chunk(p, None)
-        rest = builder.sub(n, whole)
-        with builder.if_then(builder.icmp_signed(">", rest, ir.Constant(I64, 0))):
-            chunk(whole, lanes.first(builder.trunc(rest, I32)))
+        if not whole:
+            rest = builder.sub(n, end)
+            with builder.if_then(builder.icmp_signed(">", rest, ir.Constant(I64, 0))):
+                chunk(end, lanes.first(builder.trunc(rest, I32)))
         results = [lanes.joined(builder.load(t), FOLDS[f][2]) for t, f in zip(totals, folds, strict=True)]
         if not results:
             return context.get_dummy_value()
