@@ -240,8 +240,7 @@ def encoder(level_name: str, least: int, most: int, mask: int, shifted: bool) ->
     mask              bits of a byte that are the code's
     """
     level = isa.LEVELS[level_name]
-    wide = level.vector_bytes if level.arch == "x86_64" and level in isa.available() else 16
-    steps = [n for n in (64, 32, 16) if n <= wide]
+    steps = [n for n in (64, 32, 16) if n <= Codes(level, shifted, least, most, mask).width]
 
     @intrinsic
     def nearest(
@@ -250,7 +249,7 @@ def encoder(level_name: str, least: int, most: int, mask: int, shifted: bool) ->
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             e = Emitter(builder)
             x, ahead, codes, count, *numbers = args
-            code = _Code(level, shifted, least, most, mask)
+            code = Codes(level, shifted, least, most, mask)
             doubt = cgutils.alloca_once_value(builder, ir.Constant(I32, 0))
             loaded = [numbers] * 4
             start: Any = ir.Constant(I64, 0)
@@ -264,7 +263,7 @@ def encoder(level_name: str, least: int, most: int, mask: int, shifted: bool) ->
                         e.prefetch(e.offset(builder.add(ahead, place), line), keep=2)
                     different = code.step(e, step // 4, builder.add(x, place), builder.add(codes, at), loaded)
                     builder.store(builder.or_(builder.load(apart), different), apart)
-                some = _any(e, builder.load(apart))
+                some = some_of(e, builder.load(apart))
                 builder.store(builder.or_(builder.load(doubt), some), doubt)
                 start = builder.add(start, builder.mul(turns, e.i64(step)))
             return builder.icmp_unsigned("!=", builder.load(doubt), ir.Constant(I32, 0))
@@ -274,7 +273,7 @@ def encoder(level_name: str, least: int, most: int, mask: int, shifted: bool) ->
     return nearest
 
 
-def _any(e: Emitter, x: Any) -> Any:
+def some_of(e: Emitter, x: Any) -> Any:
     """Not zero where any element is not."""
     zero = ir.Constant(x.type, None)
     bits = e.b.bitcast(e.b.icmp_unsigned("!=", x, zero), ir.IntType(x.type.count))
@@ -282,7 +281,7 @@ def _any(e: Emitter, x: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Code:
+class Codes:
     """How a vector of weights becomes codes."""
 
     level: isa.Level
@@ -290,6 +289,11 @@ class _Code:
     least: int
     most: int
     mask: int
+
+    @property
+    def width(self) -> int:
+        """Weights that fill four vectors."""
+        return self.level.vector_bytes if self.level.arch == "x86_64" and self.level in isa.available() else 16
 
     def step(self, e: Emitter, lanes: int, x: Any, codes: Any, loaded: list[list[Any]]) -> Any:
         """Four vectors of weights to one of codes; what is not zero where one is in doubt."""

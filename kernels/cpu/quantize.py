@@ -12,6 +12,7 @@ from ..factory import register
 from ..forge import Native
 from ..indexing import whole
 from ..quantize import Dequantize, Quantize
+from . import isa as levels
 from .nest import Element, nest
 
 GROUP = 128
@@ -45,14 +46,14 @@ def by_product(length, y_at, x_at, scale, zero_point):
 WIDEN = {"f32": "{}", "f16": "f16_to_f32({})", "bf16": "bf16_to_f32({})"}
 
 
-def _by_product(kernel: Quantize, element: Element) -> Element:
+def _by_product(kernel: Quantize, element: Element, isa: str | None) -> Element:
     """With text that quantizes runs of elements with one scale by its inverse, as a division costs more than the rest.
 
     A group with an element that may be rounded to another code than the quotient would be is divided.
     """
     if kernel.dtype in ("u8", "s8") and kernel.rounding == "half_even":
         text = f"from {__package__}.reduce.code_runs import run_quantizer\n\n"
-        run = f"quantize_run = run_quantizer({kernel.source!r}, {kernel.dtype!r})\n"
+        run = f"quantize_run = run_quantizer({kernel.source!r}, {kernel.dtype!r}, {levels.select(isa).name!r})\n"
         return replace(element, prelude=text + run, run="quantize_run")
     if kernel.dtype not in ("u8", "s8") or kernel.rounding not in ("half_away", "half_up"):
         return element
@@ -103,8 +104,8 @@ def dequantize_element(kernel: Dequantize) -> Element:
 
 
 @register("quantize", backend="cpu")
-def build(kernel: Quantize) -> Native:
-    return nest(_by_product(kernel, quantize_element(kernel)))
+def build(kernel: Quantize, isa: str | None = None) -> Native:
+    return nest(_by_product(kernel, quantize_element(kernel), isa))
 
 
 @register("dequantize", backend="cpu")

@@ -9,13 +9,14 @@ from ...factory import Whole, register
 from ...forge import Native
 from ...reduce import DynamicQuantize, Extremes, Parameters
 from ...reference.reduce import dynamic as meaning
+from .. import isa as levels
 from ..map import compiled
 from .rows import RowTile
 from .steps import pass_text
 
 
 @register("dynamic_quantize", backend="cpu", requires=compiled)
-def build(kernel: DynamicQuantize) -> Native:
+def build(kernel: DynamicQuantize, isa: str | None = None) -> Native:
     kept = kernel.rank - 1 + (kernel.group > 0 and not kernel.rest)
     return RowTile(
         kept,
@@ -25,7 +26,7 @@ def build(kernel: DynamicQuantize) -> Native:
             "quantize_rows(rows, n, x_at, x_step, y_at, y_step, scale_at, scale_step, zero_point_at, zero_point_step)",
         ],
         f"from {__package__}.quantizer import quantizer\n\n"
-        f"quantize_rows = quantizer({kernel.source!r}, {kernel.dtype!r}, {kernel.symmetric})\n",
+        f"quantize_rows = quantizer({kernel.source!r}, {kernel.dtype!r}, {kernel.symmetric}, {levels.select(isa).name!r})\n",
         full=(("y", kernel.dtype),),
         places=("scale", "zero_point"),
         together=True,

@@ -84,7 +84,7 @@ def parameters(dtype: str, symmetric: bool) -> Any:
 
 
 @cache
-def quantizer(source: str, dtype: str, symmetric: bool) -> Any:
+def quantizer(source: str, dtype: str, symmetric: bool, level: str) -> Any:
     """An intrinsic `(rows, n, x, x_step, y, y_step, scale, scale_step, zero_point, zero_point_step)`.
 
     rows   at most 16, of n elements each
@@ -111,7 +111,7 @@ def quantizer(source: str, dtype: str, symmetric: bool) -> Any:
             if made is None:
                 made = function(builder.module, name, 10)
                 native = native_operations(*context.codegen().magic_tuple())
-                _Quantizer(made, native, source, dtype, symmetric).write()
+                _Quantizer(made, native, source, dtype, symmetric, level).write()
             builder.call(made, args)
             return context.get_dummy_value()
 
@@ -123,7 +123,7 @@ def quantizer(source: str, dtype: str, symmetric: bool) -> Any:
 class _Quantizer:
     """Writes the body of the function."""
 
-    def __init__(self, made: Any, native: frozenset[str], source: str, dtype: str, symmetric: bool) -> None:
+    def __init__(self, made: Any, native: frozenset[str], source: str, dtype: str, symmetric: bool, level: str) -> None:
         self.b = ir.IRBuilder(made.append_basic_block("entry"))
         self.lanes = Writer(self.b, native)
         self.kind = ir.VectorType(F32, COUNT)
@@ -131,7 +131,7 @@ class _Quantizer:
         low, high, self.parameters = _finder(dtype, symmetric)
         self.folds = ("farthest",) if symmetric else ("min", "max")
         names = "rows n x x_step y y_step scale scale_step zero zero_step".split()
-        self.run = CodeRun(self.lanes, source, dtype, low, high)
+        self.run = CodeRun(self.lanes, source, dtype, low, high, level)
         self.given = dict(zip(names, made.args, strict=True))
 
     def write(self) -> None:
