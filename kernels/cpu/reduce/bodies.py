@@ -14,6 +14,11 @@ def value_twice(x):
     return x, x
 
 
+def value_twice_and_magnitude(x):
+    """For the least and the greatest element; the farthest one tells of NaN with fewer instructions than they would."""
+    return x, x, fabs(x)
+
+
 def magnitude(x):
     return fabs(x)
 

@@ -35,12 +35,16 @@ def build(kernel: DynamicQuantize, isa: str | None = None) -> Native:
 
 @register("extremes", backend="cpu", requires=compiled)
 def build_extremes(kernel: Extremes) -> Native:
-    prelude = pass_text("extremes", "value_twice", kernel.source, "", "min max")
+    prelude = pass_text("extremes", "value_twice_and_magnitude", kernel.source, "", "bottom top farthest")
     return RowTile(
         kernel.rank - kernel.reduced,
         kernel.reduced,
         kernel.source,
-        ["lo_value, hi_value = extremes(n, src)"],
+        [
+            "lo_value, hi_value, farthest = extremes(n, src)",
+            "if farthest != farthest:",
+            "    lo_value = hi_value = farthest",
+        ],
         prelude,
         places=("lo", "hi"),
     ).native()

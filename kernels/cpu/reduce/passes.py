@@ -46,6 +46,7 @@ FOLDS: dict[str, tuple[float, float, Callable[..., Any]]] = {
         -float("inf"),
         lambda a, b: select(a > b, a, b),
     ),  # max where what comes of NaN is NaN anyway
+    "bottom": (float("inf"), float("inf"), lambda a, b: select(a < b, a, b)),  # min, alike
 }
 
 
@@ -108,7 +109,7 @@ def one_pass(
 
         end = n if whole else builder.and_(n, ir.Constant(I64, -COUNT))
         begin = ir.Constant(I64, 0)
-        if folds and not outputs and set(folds) <= {"max", "min", "farthest", "top"}:
+        if folds and not outputs and set(folds) <= {"max", "min", "farthest", "top", "bottom"}:
             begin = builder.and_(n, ir.Constant(I64, -FEW * COUNT))
             step = ir.Constant(I64, FEW * COUNT)
             with cgutils.for_range_slice(builder, ir.Constant(I64, 0), begin, step) as (p, _):

@@ -40,11 +40,12 @@ def _symmetric(low: int, high: int, middle: int) -> Callable[..., Any]:
 
 
 def _affine(low: int, high: int) -> Callable[..., Any]:
-    """(scale, zero point) of the least and the greatest element."""
+    """(scale, zero point) of the least and the greatest element, and of one that is NaN if any is."""
     steps = f32(high - low)
 
-    def parameters(least: Any, most: Any) -> tuple[Any, Any]:
-        top, bottom = select(most > f32(0.0), most, f32(0.0)), select(least < f32(0.0), least, f32(0.0))
+    def parameters(least: Any, most: Any, farthest: Any) -> tuple[Any, Any]:
+        ends = select(most > f32(0.0), most, f32(0.0)), select(least < f32(0.0), least, f32(0.0))
+        top, bottom = (select(farthest == farthest, end, f32(0.0)) for end in ends)
         scale = (top - bottom) / steps
         scale = _usable(select(scale == INF, top / steps - bottom / steps, scale))
         at = rint(f32(low) - bottom / scale)
@@ -74,7 +75,7 @@ def parameters(dtype: str, symmetric: bool) -> Any:
             if symmetric:
                 found = find(FOLDS["farthest"][2](fabs(least), fabs(most)))
             else:
-                found = find(least, most)
+                found = find(least, most, least)
             values = [x.value if isinstance(x, Lanes) else lanes.constant(float(x)) for x in found]
             return context.make_tuple(builder, pair, [builder.extract_element(x, ir.Constant(I32, 0)) for x in values])
 
@@ -129,7 +130,7 @@ class _Quantizer:
         self.kind = ir.VectorType(F32, COUNT)
         self.source, self.dtype = source, dtype
         low, high, self.parameters = _finder(dtype, symmetric)
-        self.folds = ("farthest",) if symmetric else ("min", "max")
+        self.folds = ("farthest",) if symmetric else ("bottom", "top", "farthest")
         names = "rows n x x_step y y_step scale scale_step zero zero_step".split()
         self.run = CodeRun(self.lanes, source, dtype, low, high, level)
         self.given = dict(zip(names, made.args, strict=True))
