@@ -22,7 +22,7 @@ from tilework.kernels import recurrent_gates as gates
 from tilework.kernels.cpu.elements import start_of
 from tilework.kernels.cpu.recurrent.product import product
 from tilework.kernels.cpu.reduce.bodies import codes, value_twice
-from tilework.kernels.cpu.reduce.dynamic import affine_scale, affine_zero
+from tilework.kernels.cpu.reduce.quantizer import parameters
 from tilework.kernels.cpu.reduce.passes import one_pass
 from tilework.kernels.cpu.simd import ask_near, copy_bytes, get_f32, put_f32, zero_bytes
 
@@ -76,8 +76,7 @@ def _encode(kernel: Recurrence, n: int, source: str) -> list[str]:
         f"        low, high = extremes({kernel.hidden}, {source} + r * {state})",
         "        lo = low if low < lo or low != low else lo",
         "        hi = high if high > hi or high != high else hi",
-        "grid = affine_scale(lo, hi, 0, 255)",
-        "zero = affine_zero(lo, grid, 0, 255)",
+        "grid, zero = grid_of(lo, hi)",
         "for r in range(rows):",
         f"    encode({kernel.hidden}, {source} + r * {state}, code_at + r * {state}, grid, zero)",
     ]
@@ -142,6 +141,7 @@ def _prelude(kernel: Recurrence) -> list[str]:
     ]
     if kernel.codes:
         lines.append('extremes = one_pass(value_twice, ("f32",), (), ("min", "max"))')
+        lines.append('grid_of = parameters("u8", False)')
         lines.append('encode = one_pass(codes(0, 255), ("f32",), ("u8",), (), 2)')
     if kernel.zero_points:
         lines.append('total = one_pass(gates.as_number, ("u8",), (), ("add",))')
