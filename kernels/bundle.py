@@ -37,7 +37,7 @@ def info() -> dict[str, Any]:
 def write(path: str | os.PathLike[str]) -> int:
     """Write every entry of the cache to one file; returns how many."""
     found = cache.entries()
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for entry in found:
             for each in (entry, entry.with_suffix(".py")):
                 if each.exists():

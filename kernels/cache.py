@@ -166,10 +166,12 @@ def _content(name: str, raw: bytes) -> bytes | None:
 
 def entries() -> list[Path]:
     """The files of the cache, oldest first."""
-    try:
-        return sorted(_file("*").parent.glob("*.twk"), key=lambda p: p.stat().st_mtime)
-    except OSError:
-        return []
+    found = []
+    with contextlib.suppress(OSError):
+        for path in _file("*").parent.glob("*.twk"):
+            with contextlib.suppress(OSError):  # another process has removed it
+                found.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(found)]
 
 
 def clear() -> int:

@@ -25,10 +25,17 @@ def check_stored(archive: zipfile.ZipFile, length: int, where: object) -> None:
     """FileFormatError for members that are compressed, or that have more bytes together than the file of `length`."""
     members = archive.infolist()
     if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ENCRYPTED for info in members):
-        raise FileFormatError(f"{where}: compressed or encrypted members; arrays are stored as they are")
+        raise FileFormatError(f"{where}: compressed members or encrypted ones; arrays are stored as they are")
     total = sum(info.file_size for info in members)
     if total > length:
         raise FileFormatError(f"{where}: members of {total} bytes in a file of {length}")
+
+
+def member(name: str) -> zipfile.ZipInfo:
+    """A stored member to write. It has no date: files are the same bytes each time, and no year is too early for zip."""
+    found = zipfile.ZipInfo(name)
+    found.external_attr = 0o600 << 16
+    return found
 
 
 def holdable(shape: Iterable[int], itemsize: int = 8) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from . import dtypes
-from .archives import array, check_stored, length_of
+from .archives import array, check_stored, length_of, member
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
 from .placing import placed
@@ -241,11 +241,11 @@ def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: st
     with contextlib.ExitStack() as stack:
         target = path if isinstance(path, io.IOBase) else stack.enter_context(placed(path))
         archive = stack.enter_context(zipfile.ZipFile(target, "w", zipfile.ZIP_STORED))  # type: ignore[call-overload]
-        archive.writestr(GRAPH, json.dumps(graph, indent=1))
+        archive.writestr(member(GRAPH), json.dumps(graph, indent=1))
         for key, array in writer.arrays.items():
             data = io.BytesIO()
             np.lib.format.write_array(data, array, allow_pickle=False)
-            archive.writestr(f"{key}.npy", data.getvalue())
+            archive.writestr(member(f"{key}.npy"), data.getvalue())
 
 
 def _plain(x: int | Size) -> int | str:

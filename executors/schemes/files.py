@@ -33,8 +33,11 @@ def save(path: Any, tensors: Mapping[str, QuantizedTensor]) -> None:
     text = json.dumps({"format": FORMAT, "tensors": described})
     path = Path(path)
     if path.suffix == ".npz":
-        with placed(path) as part, part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{DESCRIPTION: np.frombuffer(text.encode(), np.uint8), **arrays})
+        arrays = {DESCRIPTION: np.frombuffer(text.encode(), np.uint8), **arrays}
+        with placed(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                with archive.open(archives.member(f"{name}.npy"), "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
     elif path.suffix == ".safetensors":
         with placed(path) as part:
             _safetensors().numpy.save_file(arrays, str(part), {DESCRIPTION: text})
