@@ -99,7 +99,8 @@ def reduce_tile(kernel: Reduce) -> RowTile:
 
 def softmax_tile(kernel: Softmax) -> RowTile:
     t = kernel.dtype
-    prelude = imports("log") + pass_text("top_of", "value", t, folds="max")
+    # what comes of NaN is NaN, whichever element the largest is
+    prelude = imports("log") + pass_text("top_of", "value", t, folds="top")
     body = ["top = top_of(n, src)"]
     if kernel.log:
         prelude += pass_text("sum_of", "exponential", t, folds="add", numbers=1) + pass_text(
