@@ -204,8 +204,13 @@ def space_to_depth(node: Node) -> Any:
 
 @operator("CumSum")
 def cumsum(node: Node) -> Any:
-    axis = int(np.asarray(node.known(1)).reshape(-1)[0])
-    return ops.cumsum(node.value(0), axis, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0)))
+    """Sums of 16-bit floats are added up in float32 and rounded at the end."""
+    axis, x = int(np.asarray(node.known(1)).reshape(-1)[0]), node.value(0)
+    kind, narrow = str(x.dtype), str(x.dtype) in ("f16", "bf16")
+    found = ops.cumsum(
+        ops.cast(x, "f32") if narrow else x, axis, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    )
+    return ops.cast(found, kind) if narrow else found
 
 
 @operator("TopK")

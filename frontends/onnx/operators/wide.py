@@ -11,7 +11,7 @@ from ....kernels import ops
 from ....kernels.ops.arrays import apply_array
 from ....primitives.pipeline import Value
 from ..node import Node, axes_of
-from ..scope import WIDE
+from ..scope import WIDE, operator
 from . import reduce
 
 ELEMENTWISE: dict[str, Callable[[str], str]] = {
@@ -165,9 +165,9 @@ def thresholded(node: Node) -> Any:
     return ops.where(ops.greater(x, alpha), x, zero)
 
 
-@_entered("Shrink")
+@operator("Shrink")
 def shrink(node: Node) -> Any:
-    """x + bias below -lambd, x - bias above lambd, 0 between; integers by way of float64."""
+    """x + bias below -lambd, x - bias above lambd, 0 for all others, NaN among them; by way of float64."""
     x, bound, bias = node.value(0), float(node.attr("lambd", 0.5)), float(node.attr("bias", 0.0))
     kind, x = str(x.dtype), ops.cast(x, "f64")
     zero = np.zeros(())

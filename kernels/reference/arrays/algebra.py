@@ -63,9 +63,11 @@ def reduce_doubles(x: Array, kind: str, axes: tuple[int, ...], keepdims: int) ->
     """ONNX Reduce..: sums in x's own type, over axes counted from the front."""
     rules: dict[str, Any] = {"axis": tuple(axes), "keepdims": bool(keepdims)}
     if kind == "log_sum_exp":
-        top = np.max(x, **{**rules, "keepdims": True}, initial=-np.inf)
+        real = x if x.dtype.kind == "f" else x.astype(np.float64)
+        top = np.max(real, **{**rules, "keepdims": True}, initial=-np.inf)
         top = np.where(np.isfinite(top), top, 0)
-        return np.asarray(np.log(np.sum(np.exp(x - top), **rules)) + top.reshape(np.sum(x, **rules).shape))
+        found = np.log(np.sum(np.exp(real - top), **rules)) + top.reshape(np.sum(real, **rules).shape)
+        return np.asarray(found).astype(x.dtype)
     reduced: dict[str, Any] = {
         "sum": lambda: np.sum(x, **rules),
         "mean": lambda: np.mean(x, **rules),
