@@ -12,11 +12,11 @@ _PLAIN = (
     "Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Erf", "Sigmoid", "Tanh", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh",
     "Asinh", "Softplus", "Softsign", "Mish", "HardSwish", "Relu", "Not", "BitwiseNot", "IsNaN", "Exp", "Identity",
 )  # fmt: skip
-_WITHIN = {
+_WITHIN: dict[str, tuple[float, float]] = {
     "Sqrt": (0, np.inf), "Log": (0, np.inf), "Reciprocal": (0, np.inf), "Asin": (-1, 1), "Acos": (-1, 1), "Acosh": (1, 9),
     "Atanh": (-0.99, 0.99),
 }  # fmt: skip
-_REAL = {
+_REAL: dict[str, dict[str, tuple[float, float]]] = {
     "LeakyRelu": {"alpha": (-0.5, 1)},
     "Elu": {"alpha": (0.1, 2)},
     "Celu": {"alpha": (0.1, 2)},
