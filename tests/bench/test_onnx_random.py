@@ -17,6 +17,21 @@ def test_draws_agree_with_one_of_the_references(capsys):
     assert "equal" in capsys.readouterr().out.splitlines()[-1]
 
 
+FOUND = (  # draws that were wrong once
+    ("Squeeze", 1025),
+    ("ThresholdedRelu", 1005),
+    ("ReduceSumSquare", 1017),
+    ("ReduceLogSumExp", 1007),
+    ("Shrink", 1008),
+    ("CumSum", 1005),
+)
+
+
+@pytest.mark.parametrize(("op", "seed"), FOUND)
+def test_what_draws_found_stays_mended(op, seed):
+    assert checks.check(op, seed) == ("pass", "")
+
+
 def test_every_operator_can_be_drawn_at_both_ends_of_its_opsets():
     for op, make in OPERATORS.items():
         for opset in (checks.first_opset(op), checks.LAST):

@@ -95,7 +95,6 @@ NUMBERED: dict[str, tuple[Callable[..., Any], dict[str, tuple[str, float]]]] = {
     "Celu": (ops.celu, {"alpha": ("alpha", 1.0)}),
     "Selu": (ops.selu, {"alpha": ("alpha", 1.67326319217681884765625), "gamma": ("gamma", 1.05070102214813232421875)}),
     "HardSigmoid": (ops.hard_sigmoid, {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
-    "ThresholdedRelu": (ops.thresholded_relu, {"alpha": ("alpha", 1.0)}),
     "Swish": (ops.swish, {"alpha": ("alpha", 1.0)}),
 }
 

@@ -13,7 +13,7 @@ from ....kernels import ops
 from ....primitives import dtypes
 from ....primitives.pipeline import Value
 from ....primitives.sizes import Size, floordiv
-from ..node import Coded, Node, Sizes, axes_of
+from ..node import Coded, NeedsSizes, Node, Sizes, axes_of
 from ..scope import operator
 from ..tensors import check_made, element_type
 from . import linear
@@ -53,7 +53,15 @@ def flatten(node: Node) -> Any:
 @operator("Squeeze")
 def squeeze(node: Node) -> Any:
     axes = node.ints("axes", 1)
-    return moved(node, lambda v: ops.squeeze(v, axes))
+
+    def squeezed(v: Any) -> Any:
+        if axes is None and any(not isinstance(n, int) for n in v.shape):
+            raise NeedsSizes(
+                f"{node.label}: which sizes are 1 is known only at run time; load with shapes= that fix them"
+            )
+        return ops.squeeze(v, axes)
+
+    return moved(node, squeezed)
 
 
 @operator("Unsqueeze")

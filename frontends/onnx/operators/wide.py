@@ -115,7 +115,9 @@ def _reduction(name: str, kind: str) -> None:
         x = node.value(0)
         axes = node.ints("axes", 1)
         if not axes and node.attr("noop_with_empty_axes", 0):
-            return x
+            if kind in ("sum", "mean", "max", "min", "prod"):
+                return x
+            return apply_array("reduce_doubles", ops.unsqueeze(x, [0]), kind=kind, axes=[0], keepdims=0)
         found = axes_of(axes, x.ndim, node) if axes else list(range(x.ndim))
         return apply_array("reduce_doubles", x, kind=kind, axes=found, keepdims=int(node.attr("keepdims", 1)))
 
@@ -158,8 +160,9 @@ def leaky(node: Node) -> Any:
     return ops.where(ops.less(x, _number(0, x.dtype.numpy)), _of("mul", x, slope), x)  # type: ignore[union-attr]
 
 
-@_entered("ThresholdedRelu")
+@operator("ThresholdedRelu")
 def thresholded(node: Node) -> Any:
+    """x above alpha, 0 for all others, NaN among them."""
     x = node.value(0)
     zero, alpha = (np.array(n, x.dtype.numpy) for n in (0, node.attr("alpha", 1.0)))  # type: ignore[union-attr]
     return ops.where(ops.greater(x, alpha), x, zero)
