@@ -106,6 +106,7 @@ ALIKE: tuple[Alike, ...] = (
         "again",
         ("And is",),
     ),
+    Alike("executors/intervals.py", "for i in range(len(chain) - 1, -1, -1):", "again", ("1 is",)),
     Alike("executors/plan.py", "if type(given) is not dict:", "again", ("IsNot",)),
     Alike("executors/plan.py", "a.shape if contiguous or a.flags.c_contiguous else (a.shape, a.strides)", "again"),
     Alike("executors/program.py", "def team_address", "words"),

@@ -239,3 +239,10 @@ def test_e8m0_code_0_is_a_subnormal_and_255_is_nan():
     scales = np.array([0, 1, 127, 254, 255], np.uint8).view(dtypes.get("e8m0").numpy).astype(np.float32)
     assert scales[:4].tolist() == [2.0**-127, 2.0**-126, 1.0, 2.0**127]
     assert np.isnan(scales[4])
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("u2b", 0, 3), ("s2b", -2, 1), ("u4b", 0, 15), ("s4b", -8, 7)])
+def test_small_integers_in_a_byte_each_keep_their_own_range(name, low, high):
+    found = dtypes.get(name)
+    assert (found.bits, found.min, found.max, found.packed) == (int(name[1]), low, high, False)
+    assert found.numpy.itemsize == 1
