@@ -56,6 +56,17 @@ ALIKE: tuple[Alike, ...] = (
         ("0 is",),
     ),
     Alike("primitives/dlpack.py", "_kept.pop(_Managed.from_address(managed).context or 0, None)", "same", ("0 is",)),
+    Alike(
+        "primitives/dtypes.py",
+        'array = array.astype(np.uint8, copy=False) if array.dtype.kind != "i" else array.astype(np.int8).view(np.uint8)',
+        "same",
+        ("NotEq is",),
+    ),
+    Alike(
+        "primitives/quantization.py",
+        "d.name for d in dtypes.DTYPES.values() if (d.is_integer and d.bits <= 32) or (d.is_float and d.bits <= 8)",
+        "text",
+    ),
     Alike("primitives/storage.py", "archive.writestr(GRAPH, json.dumps(graph, indent=1))", "text", ("1 is",)),
     Alike("primitives/layout.py", "low = first + sum(s for s in steps if s < 0)", "same", ("Lt is", "0 is")),
     Alike("primitives/conversion.py", "def _memory_order", "same", ("USub",)),
