@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from typing import Any
 
+from ..primitives.archives import Clamped
 from ..primitives.errors import CacheError
 from . import cache
 
@@ -49,7 +50,7 @@ def load(path: str | os.PathLike[str]) -> int:
     """Put a bundle's entries into the cache; returns how many. Raises CacheError for what is not a bundle."""
     loaded = 0
     try:
-        with zipfile.ZipFile(path) as archive:
+        with Clamped(path) as opened, zipfile.ZipFile(opened) as archive:
             members = archive.infolist()
             for member in members:
                 if not _NAME.fullmatch(member.filename) or member.file_size > LARGEST:

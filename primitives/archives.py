@@ -21,6 +21,18 @@ from .given import MOST_DIMENSIONS
 ENCRYPTED = 1  # of a member's flags
 
 
+class Clamped(io.BufferedReader):
+    """A file of which no more is asked than it has: Python reserves what a damaged directory says before it reads."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(io.FileIO(path))
+        self._length = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(self._length - self.tell(), 0)
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
 def check_stored(archive: zipfile.ZipFile, length: int, where: object) -> None:
     """FileFormatError for members that are compressed, or that have more bytes together than the file of `length`."""
     members = archive.infolist()

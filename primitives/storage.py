@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from . import dtypes
-from .archives import array, check_stored, length_of, member
+from .archives import Clamped, array, check_stored, length_of, member
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
 from .placing import placed
@@ -278,7 +278,9 @@ def load(path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") ->
         raise ArgumentError(f"functions={functions!r}; 'refuse' or 'run'")
     source = path if isinstance(path, io.IOBase) else os.fspath(path)
     try:
-        with zipfile.ZipFile(source) as archive:  # type: ignore[arg-type]
+        with contextlib.ExitStack() as stack:
+            opened = source if isinstance(source, io.IOBase) else stack.enter_context(Clamped(source))
+            archive = stack.enter_context(zipfile.ZipFile(opened))  # type: ignore[arg-type]
             members = {info.filename: info for info in archive.infolist()}
             if GRAPH not in members:
                 raise FileFormatError(f"{path}: no {GRAPH} inside; this is not a saved pipeline")

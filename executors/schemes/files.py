@@ -118,7 +118,7 @@ def gather(
 def _read(path: Path) -> tuple[str, dict[str, Array]]:
     if path.suffix == ".npz":
         try:
-            with zipfile.ZipFile(path) as file:
+            with archives.Clamped(path) as opened, zipfile.ZipFile(opened) as file:
                 archives.check_stored(file, archives.length_of(path), path)
                 arrays = {name.removesuffix(".npy"): archives.array(file.read(name)) for name in file.namelist()}
             text = arrays.pop(DESCRIPTION).tobytes().decode()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...kernels.schemes.definition import Definition
 from ...kernels.schemes.steps import SchemeDecode, SchemeEncode, SchemeFit, SchemeQuantize
+from ...primitives.archives import holdable
 from ...primitives.errors import ArgumentError, DTypeMismatch, QuantizationError, ShapeMismatch
 from ...primitives.given import array_of
 from ...primitives.pipeline import Pipeline
@@ -155,6 +156,8 @@ def dequantize(scheme: Definition, encoded: Encoded, executor: Any, out: Array |
     """The weights, float32 (N, K)."""
     rows, columns = encoded.codes.shape[0], encoded.columns
     if rows == 0 or columns == 0:
+        if not holdable((rows, columns), 4):
+            raise ShapeMismatch(f"{scheme.name}: {rows} x {columns} weights; no array has so many")
         return np.empty((rows, columns), np.float32) if out is None else out
     slots = [f"p_{p.name}" for p in scheme.stored]
     given = dict(zip(slots, loaded(scheme, encoded.params, rows, columns, executor), strict=True))

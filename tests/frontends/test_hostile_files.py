@@ -13,6 +13,7 @@ import pytest
 
 import tilework as tw
 from tilework.executors.schemes import files
+from tilework.kernels import bundle
 from tilework.primitives import archives
 from tilework.primitives.errors import FileFormatError
 
@@ -277,6 +278,19 @@ def test_encrypted_members_are_refused(tmp_path):
     (tmp_path / "p.tw").write_bytes(raw)
     with pytest.raises(FileFormatError, match="encrypted"):
         tw.Pipeline.load(tmp_path / "p.tw")
+
+
+@pytest.mark.parametrize("name", ["p.tw", "t.npz", "b.zip"])
+def test_a_directory_that_says_it_is_gigabytes_is_not_read_into_them(tmp_path, frugal, name):
+    """Its size stands in the last record of a zip file, and Python reserves as much before it reads."""
+    path = archive(tmp_path / name, {"pipeline.json": b"{}"})
+    raw = bytearray(path.read_bytes())
+    at = raw.rfind(b"PK\x05\x06")
+    raw[at + 12 : at + 16] = (0x7FFFFFF0).to_bytes(4, "little")
+    path.write_bytes(raw)
+    load = {"p.tw": tw.Pipeline.load, "t.npz": files.load, "b.zip": bundle.load}[name]
+    with pytest.raises(tw.errors.TileworkError):
+        load(path)
 
 
 def test_many_scales_for_one_number_are_refused():
