@@ -67,7 +67,7 @@ ALIKE: tuple[Alike, ...] = (
         "d.name for d in dtypes.DTYPES.values() if (d.is_integer and d.bits <= 32) or (d.is_float and d.bits <= 8)",
         "text",
     ),
-    Alike("primitives/storage.py", "archive.writestr(GRAPH, json.dumps(graph, indent=1))", "text", ("1 is",)),
+    Alike("primitives/storage.py", "archive.writestr(member(GRAPH), json.dumps(graph, indent=1))", "text", ("1 is",)),
     Alike("primitives/layout.py", "low = first + sum(s for s in steps if s < 0)", "same", ("Lt is", "0 is")),
     Alike("primitives/conversion.py", "def _memory_order", "same", ("USub",)),
     # How often each axis is cut, and which steps run beside each other

@@ -104,15 +104,15 @@ FAULTS = (
         "dequantize",
     ),
     Fault(
-        "kernels/cpu/reduce/dynamic.py",
-        "return usable(max(abs(lo), abs(hi)) / np.float32(high))",
-        "return usable(abs(hi) / np.float32(high))",
+        "kernels/cpu/reduce/quantizer.py",
+        'FOLDS["farthest"][2](fabs(least), fabs(most))',
+        'FOLDS["farthest"][2](fabs(most), fabs(most))',
         "dynamic",
     ),
     Fault(
-        "kernels/cpu/reduce/dynamic.py",
-        "return scale if _ZERO < scale < _INFINITY else _ONE",
-        "return scale if _ZERO < scale else _ONE",
+        "kernels/cpu/reduce/quantizer.py",
+        "select(scale < INF, scale, f32(1.0))",
+        "scale",
         "dynamic",
     ),
     Fault(
