@@ -235,6 +235,8 @@ GELU_S = [  # from the highest power of u - 1/2 down
 def gelu(x):
     """x * Phi(x), Phi the normal distribution: gelu as it is defined, with erf. 2 ulp, relative in the lower tail too.
 
+    NaN at -inf, as the formula gives it.
+
     gelu(x) = max(x, 0) - a * Phi(-a), a = |x|, and with u = a / (a + 3.359375) and h = a**2 + 5/16
 
         a * Phi(-a) = exp(-h / 2) * u * S(u),    S fitted to (a + 3.359375) * Phi(-a) * exp(h / 2), 2**-27.8
@@ -267,16 +269,16 @@ def gelu(x):
     y = fma(u, m, u_low * fma(s, f32(0.193276361 / TWO_64), f32(-0.113574915)) * m)
     y = from_bits(bits(y) + (bits(t) << 23))  # the low bits of t are k
     above = from_bits(select(i > -1, i, SIGN))  # x, and -0 below 0
-    return select(x != x, NAN, fma(y, f32(-0.5 / TWO_64), above))
+    return select(x > -INF, fma(y, f32(-0.5 / TWO_64), above), NAN)
 
 
 @sequence("f->f")
 def gelu_tanh(x):
     """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))). 2 ulp, relative in the lower tail too.
 
-    Equal to x * sigmoid(x * (A + B * x**2)), whose argument is carried as a sum of two float32.
+    Equal to x * sigmoid(x * (A + B * x**2)), whose argument is carried as a sum of two float32. NaN at -inf.
     """
-    x = select(x < f32(-11.0), f32(-11.0), x)
+    x = select(x > -INF, select(x < f32(-11.0), f32(-11.0), x), NAN)
     a = fabs(x)
     a = select(a > f32(11.0), f32(11.0), a)
     s = a * a

@@ -71,12 +71,12 @@ def _silu(x):
 
 @njit(error_model="numpy")
 def _gelu(x):
-    return x * 0.5 * math.erfc(-x * SQRT_HALF) if not x < -30 else -0.0
+    return x * 0.5 * math.erfc(-x * SQRT_HALF) if not -math.inf < x < -30 else -0.0
 
 
 @njit(error_model="numpy")
 def _gelu_tanh(x):
-    return x / (1 + math.exp(-x * (A + B * x * x))) if not x < -30 else -0.0
+    return x / (1 + math.exp(-x * (A + B * x * x))) if not -math.inf < x < -30 else -0.0
 
 
 @njit(error_model="numpy")

@@ -127,7 +127,13 @@ def zero_points(given: Any, dtype: str, what: str) -> np.ndarray[Any, Any]:
 
 def constant_like(given: Any, dtype: str, what: str) -> np.ndarray[Any, Any]:
     """A constant of the type of the data that it meets."""
-    return reals(given, what) if dtype == "f32" else integers(given, dtype, what)
+    if dtype == "bool" and np.asarray(given).dtype == bool:
+        return np.asarray(given)
+    if not dtypes.get(dtype).is_float:
+        return integers(given, dtype, what)
+    found = reals(given, what)  # refuses what is no real number
+    with np.errstate(all="ignore"):
+        return found if dtype == "f32" else np.asarray(given).astype(dtypes.get(dtype).numpy)
 
 
 def check_order(op: str, lo: Any, hi: Any) -> None:

@@ -24,6 +24,16 @@ FOUND = (  # draws that were wrong once
     ("ReduceLogSumExp", 1007),
     ("Shrink", 1008),
     ("CumSum", 1005),
+    ("Pad", 1028),
+    ("Pad", 1033),
+    ("TopK", 1029),
+    ("ScatterElements", 1029),
+    ("ScatterElements", 1050),
+    ("ScatterND", 1037),
+    ("Hardmax", 1004),
+    ("LayerNormalization", 1009),
+    ("RMSNormalization", 1006),
+    ("Gelu", 1015),
 )
 
 

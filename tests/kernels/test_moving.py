@@ -86,6 +86,10 @@ def test_joins():
     same(run(lambda x: ops.concat([x, ops.slice(x, [0], [2], [1]), x], 1), x=X), np.concatenate([X, X[:, :2], X], 1))
     wanted = np.pad(X[:, :, 1:], [(1, 2), (0, 0), (0, 3)], constant_values=2.5)
     same(run(lambda x: ops.pad(x, [(1, 2), (0, 0), (-1, 3)], value=2.5), x=X), wanted)
+    for kind in (np.float16, np.float64, ml_dtypes.bfloat16):  # a value that the type holds, or rounds
+        x = np.ones(2, kind)
+        same(tw.eager.pad(x, [(1, 0)], value=0.1), np.array([0.1, 1, 1]).astype(kind))
+    same(tw.eager.pad(np.zeros(2, bool), [(0, 1)], value=True), np.array([False, False, True]))
     for mode in ("edge", "reflect", "wrap"):
         widths = [(1, 2), (0, 0), (9, 3)]
         same(run(lambda x, mode=mode, widths=widths: ops.pad(x, widths, mode), x=X), np.pad(X, widths, mode))

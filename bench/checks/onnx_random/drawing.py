@@ -115,6 +115,11 @@ def plain(rng: Rng, sizes: Any, of: Any = F32, scale: float = 1.0) -> Array:
     return data(rng, sizes, of, scale, special=False)
 
 
+def small(rng: Rng, sizes: Any, of: Any) -> Array:
+    """Whole numbers near 0."""
+    return np.asarray(rng.integers(0 if np.dtype(of).kind == "u" else -20, 20, sizes, dtype=of, endpoint=True))
+
+
 def codes(rng: Rng, sizes: Any, of: Any) -> Array:
     """Whole numbers over all of a type."""
     limits = np.iinfo(of)

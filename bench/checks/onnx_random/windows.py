@@ -98,6 +98,8 @@ def mean_pool(rng: Rng, opset: int, op: str) -> Draw:
     attributes = window(rng, rank, opset >= (19 if op == "AveragePool" else 18), pool=True)
     if op == "LpPool":
         attributes["p"] = int(rng.integers(1, 4))
+        if attributes.get("auto_pad", "").startswith("SAME"):
+            attributes.pop("dilations", None)  # both references pad as if there were none, short of the shape they say
     else:
         attributes |= {name: 1 for name in ("ceil_mode", "count_include_pad") if rng.random() < 0.35}
     return Draw([plain(rng, image(rng, rank, int(rng.integers(1, 4))), F32, 3.0)], attributes)

@@ -19,6 +19,7 @@ from ..tensors import check_made, element_type
 from . import linear
 
 FAR = 2**62
+NARROW = ("f16", "bf16")
 
 
 def moved(node: Node, move: Callable[[Any], Value]) -> Any:
@@ -155,8 +156,6 @@ def pad(node: Node) -> Any:
     if mode != "constant":
         return ops.pad(x, pairs, mode)
     value = node.operand(2) if node.has(2) else np.array(node.attr("value", 0.0))
-    if isinstance(value, np.ndarray) and str(x.dtype) in ("bf16", "bool"):
-        value = node.scope.constant(value.astype(x.dtype.numpy))  # type: ignore[union-attr]
     if isinstance(value, np.ndarray):
         value = value.astype(x.dtype.numpy).reshape(())  # type: ignore[union-attr]
     return ops.pad(x, pairs, "constant", value if isinstance(value, np.ndarray) else ops.reshape(value, ()))
@@ -190,14 +189,24 @@ def gather_nd(node: Node) -> Any:
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Any:
-    x, indices, updates = (node.value(n) for n in range(3))
-    return ops.scatter_elements(x, indices, updates, node.attr("axis", 0), node.attr("reduction", "none"))
+    def written(x: Value, updates: Value, how: str) -> Value:
+        return ops.scatter_elements(x, node.value(1), updates, node.attr("axis", 0), how)
+
+    return _combined(node, written)
+
+
+def _combined(node: Node, write: Callable[[Value, Value, str], Value]) -> Value:
+    """Updates written into data; 16-bit floats that are combined with it are so in float32, and rounded at the end."""
+    x, updates, how = node.value(0), node.value(2), node.attr("reduction", "none")
+    kind = str(x.dtype)
+    if how == "none" or kind not in NARROW:
+        return write(x, updates, how)
+    return ops.cast(write(ops.cast(x, "f32"), ops.cast(updates, "f32"), how), kind)
 
 
 @operator("ScatterND")
 def scatter_nd(node: Node) -> Any:
-    x, indices, updates = (node.value(n) for n in range(3))
-    return ops.scatter_nd(x, indices, updates, node.attr("reduction", "none"))
+    return _combined(node, lambda x, updates, how: ops.scatter_nd(x, node.value(1), updates, how))
 
 
 @operator("DepthToSpace")
@@ -214,7 +223,7 @@ def space_to_depth(node: Node) -> Any:
 def cumsum(node: Node) -> Any:
     """Sums of 16-bit floats are added up in float32 and rounded at the end."""
     axis, x = int(np.asarray(node.known(1)).reshape(-1)[0]), node.value(0)
-    kind, narrow = str(x.dtype), str(x.dtype) in ("f16", "bf16")
+    kind, narrow = str(x.dtype), str(x.dtype) in NARROW
     found = ops.cumsum(
         ops.cast(x, "f32") if narrow else x, axis, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
     )
@@ -223,10 +232,14 @@ def cumsum(node: Node) -> Any:
 
 @operator("TopK")
 def topk(node: Node) -> Any:
-    k = node.known(1) if node.has(1) else node.attr("k")
-    return ops.topk(
-        node.value(0), int(np.asarray(k).reshape(-1)[0]), node.attr("axis", -1), bool(node.attr("largest", 1))
-    )
+    """16-bit floats are put in order in float32, which holds them."""
+    k = int(np.asarray(node.known(1) if node.has(1) else node.attr("k")).reshape(-1)[0])
+    x, axis, largest = node.value(0), node.attr("axis", -1), bool(node.attr("largest", 1))
+    kind = str(x.dtype)
+    if kind not in NARROW:
+        return ops.topk(x, k, axis, largest)
+    values, places = ops.topk(ops.cast(x, "f32"), k, axis, largest)
+    return ops.cast(values, kind), places
 
 
 @operator("OneHot")

@@ -227,14 +227,18 @@ def isnan(node: Node) -> Any:
 @_entered("Softmax LogSoftmax")
 def softmax(node: Node) -> Any:
     x = node.value(0)
-    axis = node.attr("axis", 1 if node.version < 13 else -1) % x.ndim
-    axes = list(range(axis, x.ndim)) if node.version < 13 else [axis]
-    rules: dict[str, Any] = {"axes": axes, "keepdims": 1}
+    rules: dict[str, Any] = {"axes": _softmax_axes(node, x), "keepdims": 1}
     centred = _of("sub", x, apply_array("reduce_doubles", x, kind="max", **rules)[0])
     if node.op == "LogSoftmax":
         return _of("sub", centred, apply_array("reduce_doubles", centred, kind="log_sum_exp", **rules)[0])
     powers = _of("exp", centred)
     return _of("div", powers, apply_array("reduce_doubles", powers, kind="sum", **rules)[0])
+
+
+def _softmax_axes(node: Node, x: Value) -> list[int]:
+    """One axis; before operator set 13 all from it on."""
+    axis = axes_of([node.attr("axis", 1 if node.version < 13 else -1)], x.ndim, node)
+    return axis if node.version >= 13 else list(range(axis[0], x.ndim))
 
 
 @_entered("ArgMax ArgMin Hardmax")
@@ -244,11 +248,30 @@ def arg(node: Node) -> Any:
     if x.dtype.bits < 64:  # type: ignore[union-attr]
         found = node.on(node.scope, [ops.cast(x, "f32")])
         return ops.cast(reduce.softmax(found), str(x.dtype)) if node.op == "Hardmax" else reduce.arg(found)
-    axis = axes_of([node.attr("axis", 1 if node.op == "Hardmax" and node.version < 13 else 0)], x.ndim, node)
     if node.op == "Hardmax":
-        raise node.unsupported("float64; float32 works")
-    kind = "max" if node.op == "ArgMax" else "min"
-    best = apply_array("reduce_doubles", x, kind=kind, axes=axis, keepdims=1)[0]
-    same = ops.cast(ops.equal(x, best), "u8")
-    last = bool(node.attr("select_last_index", 0))
-    return ops.argmax(same, axis[0], bool(node.attr("keepdims", 1)), last=last)
+        return ops.cast(reduce.softmax(node.on(node.scope, [_best(x, "max", _softmax_axes(node, x))])), "f64")
+    axis = axes_of([node.attr("axis", 0)], x.ndim, node)
+    found = _best(x, "max" if node.op == "ArgMax" else "min", axis)
+    return ops.argmax(found, axis[0], bool(node.attr("keepdims", 1)), last=bool(node.attr("select_last_index", 0)))
+
+
+def _best(x: Value, kind: str, axes: list[int]) -> Value:
+    """1 where an element is the largest or smallest along axes, and for NaN; 0 elsewhere."""
+    best = apply_array("reduce_doubles", x, kind=kind, axes=axes, keepdims=1)[0]
+    return ops.cast(ops.bitwise_or(ops.equal(x, best), ops.bitwise_not(ops.equal(x, x))), "u8")
+
+
+@_entered("LayerNormalization RMSNormalization")
+def row_norm(node: Node) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias in float64, without mean and bias for RMSNormalization."""
+    x, scale, bias = node.value(0), node.optional(1), node.optional(2)
+    first = axes_of([node.attr("axis", -1)], x.ndim, node)[0]
+    rules: dict[str, Any] = {"kind": "mean", "axes": list(range(first, x.ndim)), "keepdims": 1}
+    average = None if node.op == "RMSNormalization" else apply_array("reduce_doubles", x, **rules)[0]
+    centred = x if average is None else _of("sub", x, average)
+    variance = apply_array("reduce_doubles", _of("mul", centred, centred), **rules)[0]
+    inverse = _of("reciprocal", _of("sqrt", _of("add", variance, float(node.attr("epsilon", 1e-5)))))
+    found = _of("mul", centred, inverse)
+    found = found if scale is None else _of("mul", found, scale)
+    found = found if bias is None else _of("add", found, bias)
+    return found if average is None else (found, ops.cast(average, "f32"), ops.cast(inverse, "f32"))
