@@ -18,7 +18,10 @@ SUFFIXES = ("_DequantizeLinear_Output", "_DequantizeLinear", "_dequantized", "/D
 
 
 def compare(parent: str, child: str, data: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
-    """Return {"tensors": [{"name", "sqnr_db", "max_error", "shape"}, ..]}, the worst first; inf where they are equal.
+    """Return {"tensors": [{"name", "sqnr_db", "max_error", "shape"}, ..]}, the worst first.
+
+    sqnr_db    999 where the tensors are equal, -999 where there is no signal, or where NaN or infinity is in one alone
+    max_error  the largest float64 where it is not finite
 
     Tensors are matched by name, a dequantized one by the name of what was quantized. Raises ArgumentError where the
     models have no input, or no tensor, in common.
@@ -59,9 +62,17 @@ def _tensors(loaded: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
 def _row(name: str, a: Any, b: Any) -> dict[str, Any] | None:
     if a.shape != b.shape or not a.size:
         return None
-    signal, noise = float((a.astype(np.float64) ** 2).sum()), float(((a.astype(np.float64) - b) ** 2).sum())
-    ratio = 10 * np.log10(signal / noise) if noise and signal else (999.0 if not noise else -999.0)
-    return {"name": name, "sqnr_db": float(ratio), "max_error": float(np.abs(a - b).max()), "shape": list(a.shape)}
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    apart = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+    with np.errstate(all="ignore"):
+        error = np.abs(x - y)[apart]
+        signal, noise = float((x[np.isfinite(x)] ** 2).sum()), float((error**2).sum())
+    if not error.size:
+        return {"name": name, "sqnr_db": 999.0, "max_error": 0.0, "shape": list(a.shape)}
+    known = np.isfinite(noise) and noise > 0 and signal > 0
+    ratio = 10 * np.log10(signal / noise) if known else -999.0
+    largest = float(error.max()) if np.isfinite(error).all() else np.finfo(np.float64).max
+    return {"name": name, "sqnr_db": float(ratio), "max_error": largest, "shape": list(a.shape)}
 
 
 def show(result: Mapping[str, Any]) -> None:
@@ -74,7 +85,7 @@ def show(result: Mapping[str, Any]) -> None:
     for heading in ("tensor", "shape", "SQNR dB", "largest error"):
         table.add_column(heading, justify="left" if heading == "tensor" else "right")
     for row in result["tensors"]:
-        shown = "equal" if row["sqnr_db"] == 999.0 else f"{row['sqnr_db']:.1f}"
+        shown = {999.0: "equal", -999.0: "no signal"}.get(row["sqnr_db"], f"{row['sqnr_db']:.1f}")
         table.add_row(row["name"], " x ".join(map(str, row["shape"])), shown, f"{row['max_error']:.4g}")
     wide_console().print(table)
 

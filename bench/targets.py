@@ -7,6 +7,7 @@ import runpy
 import sys
 import time
 import traceback
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -132,9 +133,9 @@ def read_archive(path: str) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as error:
-        raise ArgumentError(f"--input {path}: {error}") from error
-    except ValueError as error:
-        raise FileFormatError(f"--input {path} is no .npz file of plain numbers ({error})") from error
+        raise ArgumentError(f"{path}: {error}") from error
+    except (ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise FileFormatError(f"{path} is no .npz file of plain numbers, as np.savez writes them") from error
 
 
 def learn_sizes(pipe: tw.Pipeline, arrays: Mapping[str, Any], sizes: Mapping[str, str]) -> dict[str, int]:

@@ -10,11 +10,13 @@ A package is asked only where a name is not one of our own: looking through what
 
 from __future__ import annotations
 
+import importlib
 from importlib import metadata
 from typing import Any
 
 from .errors import PluginError
 
+OWN = "..kernels.registered"
 STEPS, SCHEMES, BACKENDS, EXECUTORS = (f"tilework.{kind}" for kind in ("steps", "schemes", "backends", "executors"))
 
 
@@ -41,6 +43,11 @@ def load(point: metadata.EntryPoint) -> Any:
             f"{point.value!r}, which {_owner(point)} announces as {point.name!r} under {point.group}, cannot be loaded: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def load_own_steps() -> None:
+    """Import every module of this package that registers kernels, installed or not."""
+    importlib.import_module(OWN, __package__)
 
 
 def load_steps() -> None:

@@ -1,8 +1,9 @@
 """A pipeline in one file: an npz archive with the graph as JSON and every array as bytes.
 
 A file never runs code. A step is stored as the name of a registered kernel class and its plain fields; loading looks
-the name up among the classes that are registered, and among those that installed packages announce under the entry
-point group `tilework.steps`. A user's function is stored only when asked, as source, and made again only when asked.
+the name up among the classes that are registered, then among all of this package's and those that installed packages
+announce under the entry point group `tilework.steps`. A user's function is stored only when asked, as source, and made
+again only when asked.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from .archives import Clamped, array, check_stored, length_of, member
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
 from .placing import placed
-from .plugins import load_steps
+from .plugins import load_own_steps, load_steps
 from .quantization import QuantParams
 from .sizes import Size, size
 
@@ -57,8 +58,9 @@ def stored_as(name: str) -> Callable[[T], T]:
 
 
 def _kernel_class(name: str) -> type:
-    if name not in _KERNELS:
-        load_steps()
+    for load in (load_own_steps, load_steps):
+        if name not in _KERNELS:
+            load()
     if name not in _KERNELS:
         raise FileFormatError(
             f"the file has a step of kind {name!r}, which no package here defines; known: {', '.join(sorted(_KERNELS))}"

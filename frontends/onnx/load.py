@@ -138,6 +138,12 @@ def load(
     Raises FileFormatError for what is no ONNX model or contradicts itself, Unsupported for what is not read (operator,
     type, run-time shape), naming the node; ArgumentError for a file or an input that is not there.
     """
+    for what, named in (("shapes", shapes), ("values", values)):
+        if named is not None and not isinstance(named, Mapping):
+            raise ArgumentError(f"{what}= is {named!r}; a dictionary by the names of inputs works")
+    for name, shape in (shapes or {}).items():
+        if isinstance(shape, str) or not isinstance(shape, Iterable):
+            raise ArgumentError(f"shapes= gives {shape!r} for {name!r}; a tuple of sizes works")
     shapes = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     given = {name: np.asarray(array) for name, array in (values or {}).items()}
     if not isinstance(source, (str, os.PathLike)):

@@ -59,7 +59,7 @@ def definition(name: str) -> Definition:
         found = {**found, **_of_plugins()}
     if name not in found:
         near = difflib.get_close_matches(str(name), found, n=3, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
         raise ArgumentError(f"no shipped scheme {name!r}{hint} There are {', '.join(found)}")
     point = found[name]
     return point if isinstance(point, Definition) else _loaded(point)

@@ -57,3 +57,12 @@ def test_run_takes_a_model_and_an_archive(models, tmp_path):
     assert found["outputs"]["y"]["shape"] == [3, 5]
     assert found["runs"]["count"] == 3
     assert "gemm_f32" in invoke("explain", models[0])
+
+
+def test_compare_says_nan_in_plain_json_and_refuses_what_is_no_archive(models, tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.float32([[np.nan] * 6, [1] * 6]))
+    rows = json.loads(invoke("compare", *models, "--data", str(tmp_path / "in.npz"), "--json"))["tensors"]
+    assert all(20 < row["sqnr_db"] < 60 for row in rows)  # NaN in both is no difference
+    (tmp_path / "bad.npz").write_bytes(b"no archive" * 9)
+    found = CliRunner().invoke(app, ["compare", *models, "--data", str(tmp_path / "bad.npz")])
+    assert "is no .npz file of plain numbers, as np.savez writes them" in str(found.exception)

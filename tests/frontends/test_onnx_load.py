@@ -296,6 +296,9 @@ def test_mistakes_of_the_caller_are_named(onnx, tmp_path):
         tw.onnx.load(tmp_path / "none.onnx")
     with pytest.raises(ArgumentError, match="shapes= names 'z'"):
         tw.onnx.load(qdq_matmul(onnx)[0], shapes={"z": (1, 2)})
+    for wrong in ({"x": 5}, {"x": "N6"}, [("x", (4, 16))]):
+        with pytest.raises(ArgumentError, match=r"shapes= .* works"):
+            tw.onnx.load(qdq_matmul(onnx)[0], shapes=wrong)
     (tmp_path / "text.onnx").write_text("this is no model")
     with pytest.raises(FileFormatError):
         tw.onnx.load(tmp_path / "text.onnx")

@@ -4,8 +4,12 @@ import contextlib
 import io
 import json
 import math
+import re
+import subprocess
+import sys
 import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -467,3 +471,22 @@ def test_steps_that_packages_announce_are_imported_when_one_is_not_known(monkeyp
     with pytest.raises(FileFormatError, match="a step of kind 'of nobody', which no package here defines"):
         storage._kernel_class("of nobody")
     assert asked == ["now"]
+
+
+def test_a_new_process_knows_every_kernel_class(tmp_path):
+    root = Path(storage.__file__).parents[1]
+    files = [path for room in ("primitives", "kernels", "executors") for path in (root / room).rglob("*.py")]
+    written = {name for path in files for name in re.findall(r'^@stored_as\("(\w+)"\)', path.read_text(), re.MULTILINE)}
+    assert len(written) > 60
+    pipe = Pipeline("p")
+    pipe.output(
+        "y", ops.group_norm(pipe.input("x", "f32", (2, 4, 3)), 2, np.ones(4, np.float32), np.zeros(4, np.float32))
+    )
+    pipe.save(tmp_path / "p.tw")
+    code = (
+        f"import sys; sys.path.insert(0, {str(root.parent)!r})\n"
+        f"from tilework import Pipeline; Pipeline.load({str(tmp_path / 'p.tw')!r})\n"
+        "from tilework.primitives import storage; print(*storage._KERNELS)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert written - set(done.stdout.split()) == set()

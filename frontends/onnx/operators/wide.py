@@ -251,8 +251,8 @@ def arg(node: Node) -> Any:
     if node.op == "Hardmax":
         return ops.cast(reduce.softmax(node.on(node.scope, [_best(x, "max", _softmax_axes(node, x))])), "f64")
     axis = axes_of([node.attr("axis", 0)], x.ndim, node)
-    found = _best(x, "max" if node.op == "ArgMax" else "min", axis)
-    return ops.argmax(found, axis[0], bool(node.attr("keepdims", 1)), last=bool(node.attr("select_last_index", 0)))
+    best = _best(x, "max" if node.op == "ArgMax" else "min", axis)
+    return ops.argmax(best, axis[0], bool(node.attr("keepdims", 1)), last=bool(node.attr("select_last_index", 0)))
 
 
 def _best(x: Value, kind: str, axes: list[int]) -> Value:
