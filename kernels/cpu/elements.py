@@ -71,18 +71,23 @@ def read(typingctx: Any, array: Any, address: Any, index: Any) -> Any:
     return array.dtype(array, types.int64, types.int64), codegen
 
 
+def load_at(context: Any, builder: Any, array: Any, address: Any, offset: Any) -> Any:
+    """Code that reads the element of the array's type that lies `offset` bytes after an address."""
+    at = builder.gep(builder.inttoptr(address, I8.as_pointer()), [offset])
+    loaded = builder.load(builder.bitcast(at, context.get_data_type(array.dtype).as_pointer()))
+    loaded.align = 1
+    inside, outside = _scopes(builder.module)
+    loaded.set_metadata("alias.scope", inside)
+    loaded.set_metadata("noalias", outside)
+    return builder.icmp_unsigned("!=", loaded, ir.Constant(I8, 0)) if array.dtype == types.boolean else loaded
+
+
 @intrinsic
 def read_at(typingctx: Any, array: Any, address: Any, offset: Any) -> Any:
     """The element of the array's type that lies `offset` bytes after an address, in any order: vectors gather it."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = builder.gep(builder.inttoptr(args[1], I8.as_pointer()), [args[2]])
-        loaded = builder.load(builder.bitcast(place, context.get_data_type(array.dtype).as_pointer()))
-        loaded.align = 1
-        inside, outside = _scopes(builder.module)
-        loaded.set_metadata("alias.scope", inside)
-        loaded.set_metadata("noalias", outside)
-        return builder.icmp_unsigned("!=", loaded, ir.Constant(I8, 0)) if array.dtype == types.boolean else loaded
+        return load_at(context, builder, array, *args[1:])
 
     return array.dtype(array, types.int64, types.int64), codegen
 

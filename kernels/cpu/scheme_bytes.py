@@ -197,7 +197,7 @@ def build_split(kernel: SchemeSplit) -> WithParams:
         offset_at=f", part(offset, at, {count})" if grouped.offset else "",
         offset=", offset" if grouped.offset else "",
         offsets=", offsets" if grouped.offset else "",
-        store="into[:] = one[: into.size]" if whole else "pack(one, into, K)",
+        store="for i in range(into.size):\n            into[i] = one[i]" if whole else "pack(one, into, K)",
         store_offset="        out = row_at(offset, n)\n        for g in range(G):\n            out[g] = offsets[g]"
         if grouped.offset
         else "",

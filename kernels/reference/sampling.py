@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -128,11 +127,6 @@ def grid_sample(x: Array, grid: Array, kernel: GridSample) -> Array:
     with np.errstate(all="ignore"):
         found = element((0,) * axes) if kernel.mode == "nearest" else blended(0, ())
     return np.moveaxis(found, -1, 1)
-
-
-def combinations(kernel: GridSample) -> list[tuple[int, ...]]:
-    """The elements that a place is made of: the number along each axis, the last axis fastest."""
-    return list(itertools.product(range(kernel.taps), repeat=kernel.spatial))
 
 
 @register("grid_sample", backend="reference")

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,17 @@ def test_operands_are_found_at_a_base_and_an_offset():
     x, y = np.arange(9, dtype=np.int32), np.full(9, -1, np.int32)
     assert run(native(DOUBLE), [(2, 7)], x, y, bases=(40, -16)) == 0
     assert_array_equal(y, [-1, -1, 4, 6, 8, 10, 12, -1, -1])
+
+
+def test_a_joined_tile_is_its_entry():
+    joined = replace(native(DOUBLE), joined=True)
+    x, y = np.arange(9, dtype=np.int32), np.full(9, -1, np.int32)
+    assert run(joined, [(2, 7)], x, y, bases=(40, -16)) == 0
+    assert_array_equal(y, [-1, -1, 4, 6, 8, 10, 12, -1, -1])
+    made = forge.entry(joined, 1, (OperandType("s32", 1),) * 2)
+    assert "def tile" not in made.source
+    forge.python_tile(joined)(7, 9, x, y)
+    assert_array_equal(y[7:], [14, 16])
 
 
 def test_strides_may_be_anything_and_negative():

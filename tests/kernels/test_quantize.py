@@ -171,6 +171,13 @@ def test_any_strides(same, view):
     same(Dequantize("u8", 2), q, F32(0.5), np.uint8(3))
 
 
+@pytest.mark.parametrize("n", [127, 128, 129])
+def test_elements_that_are_not_neighbours_are_copied_together_in_pieces_of_128(same, n):
+    x = (np.random.default_rng(n).integers(-300, 300, 2 * n) * 0.25).astype(F32)  # many ties
+    same(Quantize("f32", "s8", 1), x[::2], F32(0.5), np.int8(3))
+    same(Quantize("f32", "s8", 1), x[::-2], F32(0.3), np.int8(-128))
+
+
 def test_any_rank(same):
     for shape in [(), (0,), (5,), (1, 1, 1, 1), (2, 1, 2, 3, 2)]:
         x = np.linspace(-9, 9, int(np.prod(shape)), dtype=F32).reshape(shape)

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tilework.executors import TilingExecutor, eager
 from tilework.kernels import ops
+from tilework.kernels.reference.reduce.dynamic import dynamic_quantize
 from tilework.kernels.reference.reduce.lanes import fold
 from tilework.kernels.reference.reduce.steps import reduce, softmax
 from tilework.primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
@@ -177,6 +178,20 @@ def test_rows_do_not_depend_on_their_neighbours(rng):
     x = rng.standard_normal((2, 30)).astype(F32) * F32([[1], [100]])
     alone = [eager.dynamic_quantize(row[None], granularity="row")[0][0] for row in x]
     assert_array_equal(eager.dynamic_quantize(x, granularity="row")[0], np.stack(alone))
+
+
+@pytest.mark.parametrize("rows", [15, 16, 17])
+def test_dynamic_quantization_around_sixteen_rows_of_four_vectors(rng, rows):
+    """Laid out in one run, and with other elements between those of a row."""
+    for n in (63, 64, 65):
+        base = (rng.standard_normal((rows, 2 * n)) * rng.uniform(0.1, 30, (rows, 1))).astype(F32)
+        base[-1] = np.rint(base[-1]) + F32(0.5)
+        for x in (base[:, :n].copy(), base[:, ::2]):
+            codes, scale, zero_point = eager.dynamic_quantize(x, granularity="row")
+            right = dynamic_quantize(x)
+            assert_array_equal(codes, right[0])
+            assert_array_equal(scale[:, 0], right[1], strict=True)
+            assert_array_equal(zero_point[:, 0], right[2], strict=True)
 
 
 @pytest.mark.parametrize("x", [F32([[np.nan, 1]]), F32([[np.inf, 1]]), F32([[3e38, -3e38]]), F32([[1e-45, 0]])])

@@ -134,7 +134,8 @@ def build(kernel: AttentionCodes) -> Native:
         "top = scores(seen, row, key_sums + 4 * j, k_near, row, own)",
         ("top = masked_scores(seen, row, key_sums + 4 * j, k_near, added, row, own)"),
     )
-    return Native(HEADER + _TEXT.format(**parts(kernel, one, masked), lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR))
+    text = HEADER + _TEXT.format(**parts(kernel, one, masked), lanes=LANES, KEYS=KEYS, ROWS=ROWS, MR=MR)
+    return Native(text, joined=True)
 
 
 @register("attention_s8", backend="cpu", variant="interpreted", priority=-100)

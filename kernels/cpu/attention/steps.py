@@ -168,7 +168,8 @@ def build(kernel: Attention) -> Native:
             width="v.shape[3]",
             ready="whole_v = width == columns and v.strides[3] == 4",
             pack=indented(_PACK.format(KEYS=KEYS), 4),
-        )
+        ),
+        joined=True,
     )
 
 

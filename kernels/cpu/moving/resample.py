@@ -43,7 +43,7 @@ def build(kernel: Resize) -> Native:
     if kernel.mode == "nearest":
         lines += [
             f"{pad}z = nearest(at, {ROUNDINGS.index(kernel.rounding)}, before)",
-            f"{pad}y[{cut(place)}] = x[{cut('z')}]",
+            f"{pad}{_copied(names, axis)}",
         ]
     else:
         looped, row = after[:-1], after[-1:]
@@ -59,8 +59,25 @@ def build(kernel: Resize) -> Native:
         )
     text = tile_text([*ranges(names), "x", "y"], lines)
     home = __package__.rsplit(".", 2)[0]
-    header = f"from {home}.resampling import nearest, position\nfrom {__package__}.resample import blend0, blend1\n"
+    header = f"from {home}.resampling import nearest, position\n"
+    if kernel.mode == "nearest":
+        header += f"from {__package__}.block import copy_block\n"
+    else:
+        header += f"from {__package__}.resample import blend0, blend1\n"
     return Native(header + text.source)
+
+
+def _copied(names: str, axis: int) -> str:
+    """The line that copies what lies at index z of the axis."""
+    after = names[axis + 1 :]
+    if not after:
+        return f"y[{', '.join(names)}] = x[{', '.join([*names[:axis], 'z'])}]"
+
+    def start(middle: str) -> str:
+        return ", ".join([*names[:axis], middle, *(f"{n}0" for n in after)])
+
+    counts = "".join(f"{n}1 - {n}0, " for n in after)
+    return f"copy_block(y, ({start(names[axis])}), x, ({start('z')}), ({counts}))"
 
 
 def _repeats(kernel: Resize) -> int:

@@ -19,7 +19,6 @@ A = np.float32(-0.75)
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0, 0.5, 1, 2))
 _A2, _A3, _A4, _A5, _A8 = (np.float32(v) for v in (A + 2, A + 3, 4 * A, 5 * A, 8 * A))
 _FAR = np.float32(2.0**22)
-ABSENT = -(1 << 62)  # no element's offset: those are below 0 where an axis runs backwards
 
 
 @scalar
@@ -102,8 +101,8 @@ def build(kernel: GridSample) -> Native:
     names = AXES[: kernel.spatial + 2]
     outer_axes, last = names[2:-1], names[-1]
     lines = [
-        f"places = scratch[: {CHUNK * kernel.taps**kernel.spatial}]",
-        f"shares = scratch[{CHUNK * kernel.taps**kernel.spatial} :].view(np.float32)",
+        "places = start_of(scratch)",
+        f"shares = places + {8 * CHUNK * kernel.taps**kernel.spatial}",
         "base = start_of(x)",
         "for i in range(i0, i1):",
     ]
@@ -121,74 +120,40 @@ def build(kernel: GridSample) -> Native:
         f"{pad}    plane = base + i * x.strides[0] + j * x.strides[1]",
         f"{pad}    out = y[{', '.join(['i', 'j', *outer_axes, 'from_ : from_ + count'])}]",
         f"{pad}    for p in range(count):",
-        *(f"{pad}        {line}" for line in _gathering(kernel)),
+        f"{pad}        out[p] = blend(x, plane, places, shares, p)",
     ]
     body = "".join(f"    {line}\n" for line in lines)
     arguments = ", ".join([*(f"{n}0, {n}1" for n in names), "x", "grid", "y", "scratch"])
     home = __package__.rpartition(".")[0]
+    kinds = f"{kernel.taps}, {kernel.spatial}, {kernel.padding == 'zeros'}"
     return Native(
-        f"import numpy as np\nfrom numba import njit\nfrom {home}.elements import read_at, start_of\n"
-        f"from {home}.scalar import floor32, rint32\nfrom {__name__} import anywhere, inner, mirrored, near, outer, placed\n\n"
+        f"import numpy as np\nfrom numba import njit\nfrom {home}.elements import start_of\n"
+        f"from {home}.scalar import floor32, rint32\n"
+        f"from {__name__} import anywhere, inner, mirrored, near, outer, placed\n"
+        f"from {__package__}.taps import blended, put_places, put_weights\n\n"
+        f"put_at, put_shares, blend = put_places({kinds}), put_weights({kernel.taps}), blended({kinds})\n\n"
         f'@njit(nogil=True, error_model="numpy")\ndef tile({arguments}):\n{body}'
     )
 
 
 def _placing(kernel: GridSample, at: str) -> list[str]:
-    """Byte offsets of the elements around place p, ABSENT for one that is 0, and their weights along each axis."""
-    cubic, taps, zeros = kernel.mode == "cubic", kernel.taps, kernel.padding == "zeros"
-    lines = []
+    """What elements around place p there are, and their weights along each axis."""
+    cubic, taps = kernel.mode == "cubic", kernel.taps
+    lines, indices = [], []
     for d in range(kernel.spatial):
         n, g = f"x.shape[{2 + d}]", f"grid[{at}, {kernel.spatial - 1 - d}]"
         place = "anywhere({}, {}, {})" if cubic else _PLACE[kernel.padding]
         lines += [
             f"q = {place.format(g, n, kernel.align)}",
             f"low = {'rint32' if kernel.mode == 'nearest' else 'floor32'}(q)",
-            f"first = np.int64(np.int32(low)){' - 1' if cubic else ''}",
+            f"first{d} = np.int64(np.int32(low)){' - 1' if cubic else ''}",
         ]
         if taps > 1:
-            lines.append("f = q - low")
+            lines += ["f = q - low", f"put_shares(shares, {d * taps}, p, ({', '.join(_WEIGHTS[kernel.mode])}))"]
         for t in range(taps):
-            tap = f"first + {t}"
-            if kernel.padding == "reflection":
-                tap = f"mirrored({tap}, {n}, {kernel.align})"
-            inside_ = f"min(max({tap}, 0), {n} - 1) * x.strides[{2 + d}]"
-            lines.append(f"at{d}_{t} = {inside_}")
-            if zeros:
-                lines.append(f"in{d}_{t} = first + {t} >= 0 and first + {t} < {n}")
-        for t, weight in enumerate(_WEIGHTS[kernel.mode]):
-            lines.append(f"shares[{CHUNK * (d * taps + t)} + p] = {weight}")
-    for c, picked in enumerate(meaning.combinations(kernel)):
-        offset = " + ".join(f"at{d}_{t}" for d, t in enumerate(picked))
-        there = " and ".join(f"in{d}_{t}" for d, t in enumerate(picked))
-        lines.append(f"places[{CHUNK * c} + p] = {f'({offset}) if {there} else {ABSENT}' if zeros else offset}")
-    return lines
-
-
-def _gathering(kernel: GridSample) -> list[str]:
-    lines = []
-    for c in range(len(meaning.combinations(kernel))):
-        if kernel.padding == "zeros":
-            lines += [
-                f"at = places[{CHUNK * c} + p]",
-                f"v{c} = read_at(x, plane, at if at != {ABSENT} else 0)",
-                f"v{c} = v{c} if at != {ABSENT} else np.float32(0)",
-            ]
-        else:
-            lines.append(f"v{c} = read_at(x, plane, places[{CHUNK * c} + p])")
-    if kernel.mode == "nearest":
-        return [*lines, "out[p] = v0"]
-
-    def blended(d: int, first: int) -> str:
-        if d == kernel.spatial:
-            return f"v{first}"
-        step = kernel.taps ** (kernel.spatial - 1 - d)
-        parts = [
-            f"shares[{CHUNK * (d * kernel.taps + t)} + p] * {blended(d + 1, first + t * step)}"
-            for t in range(kernel.taps)
-        ]
-        return f"({' + '.join(parts)})"
-
-    return [*lines, f"out[p] = {blended(0, 0)}"]
+            tap = f"first{d} + {t}"
+            indices.append(f"mirrored({tap}, {n}, {kernel.align})" if kernel.padding == "reflection" else tap)
+    return [*lines, f"put_at(x, places, p, ({', '.join(indices)},))"]
 
 
 @register("grid_sample", backend="cpu", variant="interpreted", priority=-100)

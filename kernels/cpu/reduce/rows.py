@@ -100,7 +100,8 @@ class RowTile:
         arguments = ", ".join([*(f"{a}0, {a}1" for a in axes), *operands, "scratch"])
         return Native(
             _HEADER.format(package=__package__, prelude=self.prelude, arguments=arguments, kept=self.kept)
-            + lines.text()
+            + lines.text(),
+            joined=True,
         )
 
     def _body(self, lines: _Lines, indices: str, last: str, axes: str) -> None:
