@@ -128,6 +128,17 @@ def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level
         assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
 
 
+@pytest.mark.parametrize("bits", [1, 3])
+@pytest.mark.parametrize("kind", ["table", "affine"])
+def test_what_fills_up_the_last_words_of_a_block_counts_for_nothing(bits, kind):
+    fmt, N, K = CodeFormat(bits, block=(1, 100), kind=kind, zero_point=kind == "affine"), 33, 700
+    made, kernel = weights(fmt, N, K), Linear(fmt, K)
+    executor = TilingExecutor(threads=1)
+    for M in (9, 1, 4):  # memory that has held other rows
+        x = rows_of(M, K)
+        assert_array_equal(run(executor, kernel, made, x), expected(kernel, made, x))
+
+
 @pytest.mark.parametrize(("name", "level"), at_levels(REAL))
 def test_float32_has_the_bits_of_decoding_and_multiplying_at_every_level(name, level):
     fmt, N = REAL[name], 65

@@ -64,8 +64,9 @@ class RowLayout:
 
     @property
     def padded(self) -> int:
-        """float32 of a block as they are quantized."""
-        return -(-self.depth // WIDEN) * WIDEN
+        """float32 of a block as they are quantized: units to the end, where codes of 0 may stand for other numbers."""
+        step = max(WIDEN, self.unit)
+        return -(-self.depth // step) * step
 
 
 @dataclass(frozen=True)
