@@ -128,6 +128,22 @@ def test_integer_paths_give_the_bits_of_the_reference_at_every_level(name, level
         assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
 
 
+# bits of a code, the least and the largest zero point, a block: zero points lie in half bytes, in bytes as what codes
+# are short of the largest, or, beside codes of 8 bits, in bytes as they are; the sum of a long block fits no int16
+ZERO_POINTS = [(4, 0, 15, 32), (4, 0, 16, 32), (4, -9, 40, 8), (3, 0, 15, 300), (2, -1, 90, 300), (8, 0, 15, 16)]
+
+
+@pytest.mark.parametrize("level", sorted({LEVELS[0], LEVELS[-1]}))
+@pytest.mark.parametrize(("bits", "low", "high", "depth"), ZERO_POINTS)
+def test_zero_points_of_every_size_give_the_bits_of_the_reference(bits, low, high, depth, level):
+    fmt, K = CodeFormat(bits, block=(1, depth), zero_point=True), 2 * depth + 8
+    for M, N in ((1, 31), (4, 32), (9, 33)):  # corrected sums, corrected codes, and an unpacked panel
+        made, kernel, x = weights(fmt, N, K), Linear(fmt, K), rows_of(M, K)
+        made["zero_point"] = np.random.default_rng(M).integers(low, high + 1, fmt.blocks(N, K)).astype(np.int32)
+        made["zero_point"].flat[:2] = low, high
+        assert_array_equal(run(TilingExecutor(threads=1, isa=level), kernel, made, x), expected(kernel, made, x))
+
+
 @pytest.mark.parametrize("bits", [1, 3])
 @pytest.mark.parametrize("kind", ["table", "affine"])
 def test_what_fills_up_the_last_words_of_a_block_counts_for_nothing(bits, kind):

@@ -15,6 +15,7 @@ from ..dot import DOTS
 from ..simd import I8, I32, Emitter, vector
 from . import layout
 
+NIBBLE = 15  # the largest zero point of 4 bits
 PAIRS = (0, 2, 1, 3)  # the order in which x holds each 4 values of K where instructions multiply pairs of int16
 
 
@@ -26,15 +27,17 @@ class Codes:
     form    plain   the codes themselves
             shifts  plus a byte for each column and block
             table   bytes of a table of 16, in every 16 bytes at the table's address
+    shift   bits of a shift in memory: 8, or 4, which are a zero point below 16; the shift is then 15 less it
     """
 
     level: str
     bits: int
     form: str = "plain"
+    shift: int = 8
 
     @property
     def name(self) -> str:
-        return f"{self.level}_{self.bits}{self.form}"
+        return f"{self.level}_{self.bits}{self.form}{self.shift if self.form == 'shifts' else ''}"
 
     @property
     def places(self) -> int:
@@ -76,6 +79,25 @@ def shuffles_bytes(level: isa.Level) -> bool:
     return level.arch == "x86_64" and level.vector_bytes >= 32
 
 
+def shifts_at(e: Emitter, address: Any, lanes: int, bits: int = 8) -> list[Any]:
+    """What a block has in place of shifts, as layout.py packs it, for each vector of a panel as int32."""
+    kind = vector(I32, lanes)
+
+    def bytes_(j: int) -> Any:
+        return e.b.zext(e.load(e.offset(address, lanes * j), vector(I8, lanes), 1), kind)
+
+    if bits == 8:
+        return [bytes_(j) for j in range(layout.VECTORS)]
+    both = bytes_(0)
+    return [e.b.and_(both, e.constant(kind, NIBBLE)), e.b.lshr(both, e.constant(kind, 4))]
+
+
+def nibbles_at(e: Emitter, address: Any, lanes: int) -> Any:
+    """The zero points of a block, both vectors' in each of the four bytes of int32."""
+    found = e.load(address, vector(I8, lanes), 1)
+    return e.b.bitcast(e.shuffle(found, [n // 4 for n in range(4 * lanes)]), vector(I32, lanes))
+
+
 class Unpacking:
     """Emits the vectors of one unit. Shifts and the table are loaded by `begin` and on construction."""
 
@@ -85,16 +107,18 @@ class Unpacking:
         self.table = e.load(table, vector(I8, 4 * codes.lanes), 1) if codes.form == "table" else None
         self.shift: list[Any] = []
 
-    def begin(self, shifts: Any, vectors: int) -> None:
+    def begin(self, shifts: Any) -> None:
         """Load the shifts of a block, from the address of its first column's."""
         if self.codes.form != "shifts":
             return
-        e, lanes = self.e, self.codes.lanes
+        e = self.e
         ones = e.constant(self.kind, 0x01010101)
-        narrow = vector(I8, lanes)
-        self.shift = [
-            e.b.mul(e.b.zext(e.load(e.offset(shifts, lanes * j), narrow, 1), self.kind), ones) for j in range(vectors)
-        ]
+        if self.codes.shift == 4:
+            both, mask = nibbles_at(e, shifts, self.codes.lanes), e.constant(self.kind, NIBBLE * 0x01010101)
+            halves = both, e.b.lshr(both, e.constant(self.kind, 4))
+            self.shift = [e.b.xor(e.b.and_(x, mask), mask) for x in halves]
+            return
+        self.shift = [e.b.mul(shift, ones) for shift in shifts_at(e, shifts, self.codes.lanes)]
 
     def bytes_of(self, raw: Sequence[Any], place: int, j: int) -> Any:
         """The bytes at one place of vector j of a unit, whose words are `raw`, as 32-bit lanes."""

@@ -3,7 +3,8 @@
 Weights are a row of panels of `nr` columns (rows of w); a panel is a row of records, one for each block along K:
 
     parameters   nr numbers each, in the form of numbers.py: scales first, then offsets or whatever else the format has
-    shifts       nr bytes, where blocks have them: zero points, counted so that code + shift is never negative
+    shifts       nr bytes, where blocks have them: zero points, counted so that code + shift is never negative; or half
+                 as many, of zero points below 16 themselves: those of the second vector are the upper halves
     codes        [unit][word][vector][column][4 bytes]
 
 Where the form has factors, nr float16 for each parameter come before every `shared` records.
@@ -39,7 +40,7 @@ class Layout:
     bits     of a stored code: one of STORED or SPLIT
     depth    columns of w that share parameters
     parameters  how many numbers a block has for each column
-    shifts   whether blocks have a byte for each column: a shift, or a zero point
+    shifts   bits that blocks have for each column: 8 for a shift, 4 or 8 for a zero point, or 0
     form     of the parameters (numbers.BYTES)
     shared   blocks that share factors, where the form has them
     """
@@ -50,7 +51,7 @@ class Layout:
     bits: int
     depth: int
     parameters: int = 1
-    shifts: bool = False
+    shifts: int = 0
     form: str = "f32"
     shared: int = 0
 
@@ -86,7 +87,12 @@ class Layout:
     @property
     def header(self) -> int:
         """Bytes before the codes of a record."""
-        return (BYTES[self.form] * self.parameters + self.shifts) * self.nr
+        return BYTES[self.form] * self.parameters * self.nr + self.shift_bytes
+
+    @property
+    def shift_bytes(self) -> int:
+        """Of a block."""
+        return self.shifts * self.nr // 8
 
     @property
     def record(self) -> int:
@@ -154,11 +160,11 @@ def pack(layout: Layout, codes: Array, parameters: Numbers, shifts: Array | None
         columns = slice(panel * nr, min((panel + 1) * nr, layout.N))
         have = columns.stop - columns.start
         records = np.zeros((layout.groups * (layout.shared or blocks), record), np.uint8)
-        head = records[:, : header - nr * layout.shifts].view(parameters.values[0].dtype)
+        head = records[:, : header - layout.shift_bytes].view(parameters.values[0].dtype)
         for n, values in enumerate(parameters.values):
             head[:blocks, n * nr : n * nr + have] = values[columns].T
         if shifts is not None:
-            records[:blocks, header - nr : header][:, :have] = shifts[columns].T
+            records[:blocks, header - layout.shift_bytes : header] = _shifts(layout, shifts[columns].T)
         padded = np.zeros((nr, blocks, layout.units * layout.unit), np.uint8)
         whole = layout.K // layout.depth
         padded[:have, :whole, : layout.depth] = codes[columns, : whole * layout.depth].reshape(have, whole, -1)
@@ -172,6 +178,12 @@ def pack(layout: Layout, codes: Array, parameters: Numbers, shifts: Array | None
         stream = np.concatenate([factors.view(np.uint8), records.reshape(layout.groups, -1)], axis=1).reshape(-1)
         at[: layout.stream] = stream[: layout.stream]
     return packed
+
+
+def _shifts(layout: Layout, shifts: Array) -> Array:
+    """Shifts (blocks, up to nr) as the bytes of records."""
+    whole = np.pad(shifts, ((0, 0), (0, layout.nr - shifts.shape[1])))
+    return whole if layout.shifts == 8 else whole[:, : layout.lanes] | whole[:, layout.lanes :] << np.uint8(4)
 
 
 def _words(layout: Layout, codes: Array) -> Array:

@@ -1,8 +1,8 @@
 """Quantizing x for the integer kernels of linear: a step of its own, which runs once for all columns.
 
 kernels/reference/linear.py: quantize_rows says what it computes. A row of the result holds, block after block along K,
-what tiles.GroupTile reads: scale and correction, in wide blocks the scaled sum and the sum, then the values as bytes, or
-as int16 in the order codes.PAIRS where instructions multiply pairs of int16.
+what tiles.GroupTile reads: scale and correction, in wide blocks the scaled sum and minus the sum, then the values as
+bytes, or as int16 in the order codes.PAIRS where instructions multiply pairs of int16.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class _Row(Loops):
         self.store(correction, self.offset(target, 4), 4)
         if self.wide:
             self.store(b.fmul(b.sitofp(total, F32), scale), self.offset(target, 8), 4)
-            self.store(total, self.offset(target, 12), 4)
+            self.store(b.neg(total), self.offset(target, 12), 4)
 
 
 def _row(level: str, wide: bool, per_row: bool) -> Any:

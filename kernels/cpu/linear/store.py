@@ -12,7 +12,7 @@ from ...linear import CodeFormat
 from ...reference.linear import levels, spread, unpack_bytes
 from .. import isa
 from . import layout, numbers
-from .codes import Codes, shuffles_bytes
+from .codes import NIBBLE, Codes, shuffles_bytes
 
 Array = np.ndarray[Any, Any]
 TABLE_BYTES = 64
@@ -41,13 +41,13 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         q = q ^ np.uint8(1 << (fmt.bits - 1))  # counted from the least code
     count = len(fmt.parameters)
     blocks = [spread(p, fmt, N, K) for p in parameters[:count]]
-    kept, shifts = [blocks[0]], None
+    kept, shifts, shift = [blocks[0]], None, 8
     bits, form, above, zeros = layout.stored_bits(fmt.bits, depth, split=True), "plain", -fmt.lowest, False
     table = np.zeros(TABLE_BYTES, np.uint8)
     if fmt.kind == "offset":
         kept.append(blocks[1])
     elif fmt.zero_point:
-        form, above, zeros, shifts = _zero_points(fmt, blocks[1].astype(np.int64) - fmt.lowest)
+        form, above, zeros, shifts, shift = _zero_points(fmt, blocks[1].astype(np.int64) - fmt.lowest)
     elif fmt.kind == "table":
         whole, factor, _ = levels(parameters[count])
         if fmt.signed:
@@ -61,20 +61,24 @@ def store(level: isa.Level, fmt: CodeFormat, K: int, codes: Array, *parameters: 
         else:
             q, bits = entries[q], 8
     small = numbers.kept(kept)
-    made = layout.Layout(N, K, level.lanes, bits, depth, len(kept), shifts is not None, small.form, small.shared)
+    made = layout.Layout(
+        N, K, level.lanes, bits, depth, len(kept), 0 if shifts is None else shift, small.form, small.shared
+    )
     packed = layout.pack(made, q, small, shifts)
-    return Stored(Codes(level.name, bits, form), made, packed, above, zeros, table)
+    return Stored(Codes(level.name, bits, form, shift), made, packed, above, zeros, table)
 
 
-def _zero_points(fmt: CodeFormat, zero: Array) -> tuple[str, int, bool, Array | None]:
-    """Form, above, zeros and shifts for zero points that are counted from the least code."""
+def _zero_points(fmt: CodeFormat, zero: Array) -> tuple[str, int, bool, Array | None, int]:
+    """Form, above, zeros, shifts and their bits for zero points that are counted from the least code."""
     low, high = (int(zero.min()), int(zero.max())) if zero.size else (0, 0)
     if low == high:
-        return "plain", low, False, None
+        return "plain", low, False, None, 8
+    if low >= 0 and high <= NIBBLE and fmt.bits < 8:
+        return "shifts", NIBBLE, False, zero.astype(np.uint8), 4
     if (1 << fmt.bits) - 1 + high - low <= 255:
-        return "shifts", high, False, (high - zero).astype(np.uint8)
+        return "shifts", high, False, (high - zero).astype(np.uint8), 8
     if low >= 0 and high <= 255:
-        return "plain", 1, True, zero.astype(np.uint8)
+        return "plain", 1, True, zero.astype(np.uint8), 8
     raise Unsupported(
         f"linear: zero points from {low + fmt.lowest} to {high + fmt.lowest} with codes of {fmt.bits} bits; with "
         f"compute='int8' they may be {256 - (1 << fmt.bits)} apart, or lie between {fmt.lowest} and {fmt.lowest + 255}; "

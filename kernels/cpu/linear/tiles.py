@@ -6,8 +6,9 @@ in registers, take them in:
     sum = fma(f32(S), scale[n] * x_scale, sum);   with offsets then  sum = fma(offset[n], x_sum, sum)
 
 The panel is either packed as in layout.py, and unpacked in registers for a few rows, or as Unpack left it for many.
-A row of x is a row of blocks too: scale and correction, where offsets or shifts need them the scaled sum and the sum,
-then the values. Shifts of a packed panel are not added to codes: their products with the row's sum are.
+A row of x is a row of blocks too: scale and correction, where offsets or shifts need them the scaled sum and minus the
+sum, then the values. Shifts of a packed panel are added to codes, or, with very few rows, their products with the
+row's sum to the sums.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from .. import isa
 from ..dot import DOTS
 from ..simd import F32, I8, I32, function, vector
-from .codes import Codes, Unpacking, dot
+from .codes import Codes, Unpacking, dot, shifts_at
 from .loops import ARGUMENTS, Loops
 from .numbers import BYTES, FACTOR, expanded, halves
 
@@ -73,8 +74,8 @@ class GroupTile:
 
     @property
     def corrected(self) -> bool:
-        """Whether shifts are a correction of the sums."""
-        return self.packed and self.codes.form == "shifts"
+        """Whether shifts are a correction of the sums: with more rows, adding them to the codes is less work."""
+        return self.packed and self.codes.form == "shifts" and self.chains == 2
 
     @property
     def wide(self) -> bool:
@@ -152,7 +153,8 @@ class _Tile(_Records):
         self.vectors, self.parameters_of = tile.vectors, 2 if tile.offset else 1
         self.form, self.shared = tile.form, tile.shared
         self.parameter_bytes = BYTES[tile.form] * self.nr * self.parameters_of
-        self.header = self.parameter_bytes + (self.nr if tile.zeros or tile.corrected else 0)
+        shift = 8 if tile.zeros else tile.codes.shift if tile.packed and tile.codes.form == "shifts" else 0
+        self.header = self.parameter_bytes + shift * self.nr // 8
 
     def build(self) -> None:
         arg, n = self.arg, self.tile.vectors
@@ -181,7 +183,10 @@ class _Tile(_Records):
         rows = self.x_rows(a)
         # a packed panel is read in the order in which it lies, which is what the hardware's prefetch follows
         parameters = self.parameters(b, factors) if tile.packed else None
-        accs = self.first(rows, self.offset(b, self.parameter_bytes))
+        shifts = self.offset(b, self.parameter_bytes)
+        if self.unpacking is not None:
+            self.unpacking.begin(shifts)
+        accs = self.first(rows, shifts)
         accs += [self.constant(self.ints, 0)] * (self.size * (tile.chains - 1))
         start = self.offset(a, x_header(tile.wide)), self.offset(b, self.header)
 
@@ -202,28 +207,26 @@ class _Tile(_Records):
         n, accs = self.tile.vectors, []
         bytes_: list[Any] = []
         if self.tile.zeros or self.tile.corrected:
-            narrow = vector(I8, self.lanes)
-            bytes_ = [
-                self.b.zext(self.load(self.offset(shifts, self.lanes * j), narrow, 1), self.ints) for j in range(n)
-            ]
+            bytes_ = shifts_at(self, shifts, self.lanes, 8 if self.tile.zeros else self.codes.shift)
         for row in rows:
             correction = self.splat(self.load(self.offset(row, 4), I32, 4), self.lanes)
             if self.tile.zeros:
-                accs += [self.b.mul(correction, zero) for zero in bytes_]
+                accs += [self.product(zero, correction) for zero in bytes_]
             elif self.tile.corrected:
                 total = self.splat(self.load(self.offset(row, 12), I32, 4), self.lanes)
-                accs += [self.plus_product(correction, shift, total) for shift in bytes_]
+                made = [self.product(byte, total) for byte in bytes_]
+                accs += made if self.codes.shift == 4 else [self.b.sub(correction, x) for x in made]
             else:
                 accs += [correction] * n
         return accs
 
-    def plus_product(self, acc: Any, shift: Any, total: Any) -> Any:
-        """acc + shift * total; the upper halves of shifts are 0, so a product of pairs of int16 is that of the lower."""
+    def product(self, byte: Any, total: Any) -> Any:
+        """byte * total; the upper halves of bytes are 0, so a product of pairs of int16 is that of the lower."""
         if not self.tile.short:
-            return self.b.add(acc, self.b.mul(shift, total))
-        name = "vpdpwssd" if self.level.dot == "vpdpbusd" else self.level.dot
+            return self.b.mul(byte, total)
+        name = "vpmaddwd" if self.level.dot == "vpdpbusd" else self.level.dot
         pairs = DOTS[name] if DOTS[name].group == 2 else DOTS["plain"]
-        return pairs.emit(self, acc, shift, total)
+        return pairs.emit(self, self.constant(self.ints, 0), byte, total)
 
     def unit(self, a: Any, b: Any, accs: list[Any]) -> list[Any]:
         """The products of one unit."""
@@ -321,8 +324,8 @@ class _Unpack(_Records):
                 self.store(x, self.offset(target, ahead), 4)
                 ahead += self.width
             if self.unpack.zeros or self.codes.form == "shifts":
-                self.unpacking.begin(self.offset(source, behind), n)
-                behind += n * lanes
+                self.unpacking.begin(self.offset(source, behind))
+                behind += n * lanes * (8 if self.unpack.zeros else self.codes.shift) // 8
             if self.unpack.zeros:
                 for j in range(n):
                     narrow = self.load(self.offset(source, head + lanes * j), vector(I8, lanes), 1)
