@@ -22,6 +22,16 @@ def vector(element: Any, n: int) -> Any:
     return ir.VectorType(element, n)
 
 
+class _BFloat16(ir.Type):
+    """bfloat16, which llvmlite has no type for."""
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+
+BF16 = _BFloat16()
+
+
 class Emitter:
     """An IR builder with the vector operations that the kernels are made of."""
 

@@ -181,6 +181,16 @@ def test_bfloat16_is_within_the_bound_of_rounded_operands(name, level):
             assert_array_equal(found, expected(kernel, made, x))
 
 
+@pytest.mark.parametrize("name", ["g32 zero points", "table g16"])
+def test_rows_in_bfloat16_do_not_depend_on_how_many_there_are(name):
+    fmt, N, K = REAL[name], 65, 160
+    made, kernel = weights(fmt, N, K), Linear(fmt, K, "bf16")
+    x = rows_of(11, K)
+    right = run(TilingExecutor(threads=1), kernel, made, x)
+    for M in (1, 3, 8):  # decoded in registers, two panels side by side and one by one
+        assert_array_equal(run(TilingExecutor(threads=1), kernel, made, x[:M]), right[:M])
+
+
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
 def test_weights_that_are_nan_or_infinite_stay_so(compute):
     fmt, N, K = REAL["offset g48"], 40, 96

@@ -98,8 +98,7 @@ class RealEngine:
         """Whether one tile takes all rows and decodes in registers: few rows, and blocks of whole units."""
         layout = self.layout
         whole = layout.K % layout.unit == 0 and (layout.depth % layout.unit == 0 or layout.depth >= layout.K)
-        most = FEW if self.group == 1 else VERY_FEW  # rounding in registers costs more than pairs save
-        return 0 < M <= most and whole and not self.user and layout.K > 0
+        return 0 < M <= FEW and whole and not self.user and layout.K > 0
 
     def few_tiles(self, M: int) -> functions.Functions:
         """Tiles for as many panels as keep the pipeline full, and for one."""
@@ -144,7 +143,10 @@ class RealEngine:
             "code": "a user's function of codes",
         }[self.decode.form]
         if self.few(M):
-            return f"fma on {self.level}, {decode} of {self.decode.bits} bits in blocks of {self.layout.depth}, in registers"
+            return (
+                f"{self.dot} on {self.level}, {decode} of {self.decode.bits} bits in blocks of {self.layout.depth}, "
+                f"in registers"
+            )
         return (
             f"{self.dot} on {self.level}, {decode} of {self.decode.bits} bits in blocks of {self.layout.depth}, decoded "
             f"{self.chunk} at a time, mr x nr {self.mr} x {self.layout.nr}, mc {self.rows(M)}"

@@ -1,7 +1,8 @@
 """The real micro-kernel of linear for few rows of x: weights are decoded in registers, and never stored.
 
 A sum is one chain of fused multiply-adds over ascending k, so what fills the pipeline is columns: where rows are very
-few, two panels are read side by side.
+few, two panels are read side by side. Where the processor multiplies pairs of bfloat16, one instruction rounds two
+weights, and the chain is that of many rows; it takes subnormal weights as zeros, as the product does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from .. import isa
 from ..dot import DOTS
-from ..simd import F32, I16, I32, function
+from ..simd import BF16, F32, I16, I32, function, vector
 from .decode import PARAMETERS, Decode, Decoding, Round, rounded
 from .layout import VECTORS
 from .loops import ARGUMENTS, Loops
@@ -23,7 +24,7 @@ class FewRows:
     rows    of x
     panels  side by side
     x_item  bytes of an element of x: 4, or 2 for bfloat16
-    round   what rounds weights to bfloat16; None leaves them as they are
+    round   what rounds weights to bfloat16, in pairs where pairs are multiplied; None leaves them as they are
     """
 
     decode: Decode
@@ -35,6 +36,10 @@ class FewRows:
     @property
     def level(self) -> str:
         return self.decode.level
+
+    @property
+    def paired(self) -> bool:
+        return self.round is not None and self.round.paired
 
     @property
     def name(self) -> str:
@@ -83,13 +88,15 @@ class _FewRows(Loops):
             for at in self.spaced(codes, self.arg["plane"], tile.panels)
             for j in range(VECTORS)
         ]
-        for place in range(places):
-            for byte in range(4):
-                weights = [self.weight(raw[j], place, byte, parameters[j]) for j in range(n)]
-                for i, row in enumerate(rows):
-                    value = self.x_value(self.offset(row, tile.x_item * (4 * place + byte)))
-                    for j in range(n):
-                        sums[i * n + j] = DOTS["fma"].emit(self, sums[i * n + j], value, weights[j])
+        step, dot = (2, DOTS["vdpbf16ps"]) if tile.paired else (1, DOTS["fma"])
+        for k in range(0, 4 * places, step):
+            place, byte = divmod(k, 4)
+            weight = self.pair if tile.paired else self.weight
+            weights = [weight(raw[j], place, byte, parameters[j]) for j in range(n)]
+            for i, row in enumerate(rows):
+                value = self.x_value(self.offset(row, tile.x_item * k))
+                for j in range(n):
+                    sums[i * n + j] = dot.emit(self, sums[i * n + j], value, weights[j])
         return [self.offset(x, 4 * places * tile.x_item), self.offset(codes, self.width * VECTORS), *sums]
 
     def weight(self, raw: Any, place: int, byte: int, parameters: list[Any]) -> Any:
@@ -99,11 +106,16 @@ class _FewRows(Loops):
         bits = rounded(self, self.b.bitcast(weight, self.decoding.ints), self.tile.round.numbers)
         return self.b.bitcast(bits, self.decoding.floats)
 
+    def pair(self, raw: Any, place: int, byte: int, parameters: list[Any]) -> Any:
+        """The weights of two values of K as bfloat16 beside each other."""
+        first, second = (self.decoding.weight(raw, place, byte + n, parameters) for n in range(2))
+        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        both = self.b.bitcast(self.call(name, vector(BF16, 2 * self.lanes), second, first), vector(I16, 2 * self.lanes))
+        order = [n // 2 + self.lanes * (n % 2) for n in range(2 * self.lanes)]
+        return self.b.bitcast(self.shuffle(both, order), self.decoding.ints)
+
     def x_value(self, address: Any) -> Any:
-        if self.tile.x_item == 4:
-            return self.splat(self.load(address, F32, 4), self.lanes)
-        bits = self.b.shl(self.b.zext(self.load(address, I16, 2), I32), I32(16))
-        return self.splat(self.b.bitcast(bits, F32), self.lanes)
+        return self.splat(self.load(address, I32 if self.tile.paired else F32, 2), self.lanes)
 
 
 def emit(module: Any, what: FewRows, attributes: tuple[str, ...] = ()) -> Any:
