@@ -243,7 +243,9 @@ class Scope:
             value = self._of_function(attribute.ref_attr_name)
             if value is not None:
                 held = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-                found.attribute.append(onnx.helper.make_attribute(attribute.name, held, attr_type=attribute.type))
+                found.attribute.append(
+                    onnx.helper.make_attribute(attribute.name, held, attr_type=attribute.type or None)
+                )
         return found
 
     def _of_function(self, name: str) -> Any:

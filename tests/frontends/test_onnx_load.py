@@ -291,6 +291,36 @@ def test_external_data_stays_in_its_folder(onnx, tmp_path, location):
     np.testing.assert_array_equal(found["y"], [3, 3, 3, 3])
 
 
+def test_bernoulli_draws_one_with_the_probability_given(onnx):
+    helper, types = onnx.helper, onnx.TensorProto
+    for kind, more in ((types.FLOAT, {}), (types.FLOAT16, {"seed": 3.0}), (types.DOUBLE, {"dtype": types.INT64})):
+        node = helper.make_node("Bernoulli", ["x"], ["y"], **more)
+        ends = [helper.make_tensor_value_info("x", kind, [3000])]
+        graph = helper.make_graph([node], "random", ends, [helper.make_empty_tensor_value_info("y")])
+        pipe = tw.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)]))
+        x = np.repeat([0, 0.2, 1], 1000).astype(helper.tensor_dtype_to_np_dtype(kind))
+        found = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+        assert found.dtype == (np.int64 if "dtype" in more else x.dtype)
+        zero, some, one = found.astype(int).reshape(3, 1000).sum(axis=1)
+        assert (zero, one) == (0, 1000)
+        assert 150 < some < 250
+
+
+def test_functions_take_attributes_whose_type_they_do_not_say(onnx):
+    helper = onnx.helper
+    inner = helper.make_node("LeakyRelu", ["a"], ["b"])
+    held = onnx.AttributeProto(name="alpha", ref_attr_name="slope")  # without its type
+    inner.attribute.append(held)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Leaky", ["a"], ["b"], [inner], opsets[:1], ["slope"])
+    node = helper.make_node("Leaky", ["x"], ["y"], domain="own", slope=0.5)
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "call", ends[:1], ends[1:])
+    pipe = tw.onnx.load(helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=10))
+    found = tw.SingleThreadExecutor("reference").run(pipe, {"x": np.float32([-2, 2])})["y"]
+    np.testing.assert_array_equal(found, np.float32([-1, 2]))
+
+
 def test_mistakes_of_the_caller_are_named(onnx, tmp_path):
     with pytest.raises(ArgumentError, match="there is no file"):
         tw.onnx.load(tmp_path / "none.onnx")

@@ -252,6 +252,15 @@ def random(node: Node) -> Any:
     return _filled(node, ops.expand(node.scope.constant(np.zeros((), np.float32)), shape), kind_of(node, "f32"))
 
 
+@operator("Bernoulli")
+def bernoulli(node: Node) -> Any:
+    """1 with the probability that x says, else 0. The function that ONNX writes for it has the two the other way round."""
+    x = node.value(0)
+    rules = {"seed": seed_of(node), "low": 0.0, "high": 1.0, "dtype": "float64"}
+    drawn = apply_array("uniform_like", x, results=["f64"], **rules)[0]
+    return ops.cast(ops.less(drawn, ops.cast(x, "f64")), kind_of(node, str(x.dtype)))
+
+
 @operator("Multinomial")
 def multinomial(node: Node) -> Any:
     kind = kind_of(node, "s32")
