@@ -100,6 +100,8 @@ def _runtime(parallel: bool) -> list[forge.Entry]:
         addresses += [worker_address(), team_address()]
         addresses.append(forge.entry(forge.Native(crew_code.SERVE, raw=True), 0, ()).address)
     known, _ = forge.known()
+    if not known.keys() >= set(addresses):
+        raise CannotKeep("what runs programs is not among the entries of this process")
     return [known[address] for address in addresses]
 
 

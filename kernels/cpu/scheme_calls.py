@@ -101,17 +101,23 @@ def _zeroed(element: Any) -> Any:
 
     @intrinsic
     def zeroed(typingctx: Any, n: Any) -> Any:
-        """An array of n zeros, in memory of its own, which begins at a cache line."""
+        """An array of n zeros, in memory of its own, which begins at a cache line; of none where there is no memory.
+
+        Nothing is raised: a tile that is compiled into its entry has nobody to catch it.
+        """
         kind = types.Array(element, 1, "C")
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             (n,) = args
             nbytes = builder.mul(n, ir.Constant(I64, size))
             owner = context.nrt.meminfo_alloc_aligned_unchecked(builder, nbytes, 64)
-            with cgutils.if_unlikely(builder, cgutils.is_null(builder, owner)):
-                context.call_conv.return_user_exc(builder, MemoryError, ("no memory for a row of codes",))
-            data = context.nrt.meminfo_data(builder, owner)
-            cgutils.memset(builder, data, nbytes, 0)
+            absent = cgutils.is_null(builder, owner)
+            at = cgutils.alloca_once_value(builder, cgutils.get_null_value(ir.IntType(8).as_pointer()))
+            with builder.if_then(builder.not_(absent)):
+                data = context.nrt.meminfo_data(builder, owner)
+                cgutils.memset(builder, data, nbytes, 0)
+                builder.store(data, at)
+            n, data = builder.select(absent, ir.Constant(I64, 0), n), builder.load(at)
             made = make_array(kind)(context, builder)
             populate_array(
                 made,

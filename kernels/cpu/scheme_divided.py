@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..schemes.definition import WHOLE, Definition
 from . import isa, nearest
-from .scheme_text import fitted, indented, load, per_block
+from .scheme_text import fitted, indented, load, per_block, zeros
 
 APART = (
     '@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'  # what seldom runs is compiled once
@@ -71,7 +71,7 @@ def prelude(scheme: Definition, found: nearest.Quotient, level: isa.Level) -> st
 def made() -> str:
     """Statements before all rows."""
     room = f"(K + across - 1) // across + {nearest.LANES}"  # vectors are inverted whole
-    return "\n".join(f"{name} = zeroed_f32({room})" for name in _SCRATCH)
+    return "\n".join(zeros(name, "f32", room) for name in _SCRATCH)
 
 
 def rows(scheme: Definition, found: nearest.Quotient, fits: bool) -> str:

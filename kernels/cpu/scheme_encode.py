@@ -14,7 +14,6 @@ from . import isa as levels
 from . import scheme_divided as divided
 from .map import compiled
 from .scheme_text import (
-    TILE,
     arguments,
     code_part,
     edges,
@@ -26,6 +25,8 @@ from .scheme_text import (
     per_block,
     tables,
     unrolled,
+    with_tile,
+    zeros,
 )
 
 CHUNK = 256  # weights that are encoded between two groups of fetches
@@ -70,7 +71,8 @@ def _scratch(scheme: Definition, row: str) -> tuple[str, str, str]:
         return "", f"one = row_at({row}, n)", ""
     if scheme.bits == 16:
         return "", f"one = as_u16(row_at({row}, n))", ""
-    made = "one = zeroed_u8((n_codes + 7) // 8 * 8)"  # packed in one go, for which the lines have to be there
+    made = zeros("one", "u8", "(n_codes + 7) // 8 * 8")
+    # packed in one go, for which the lines have to be there
     return made, f"fetch_to_write(row_at({row}, n))", f"pack(one, row_at({row}, n), n_codes)"
 
 
@@ -129,13 +131,12 @@ def _encoder(scheme: Definition, level: levels.Level, fits: bool) -> WithParams:
         f"for n in range(n0, n1):\n    row, r = row_at(x, n), n // down\n"
         f"{indented(found, 1)}{indented(rows, 1)}{indented(packed, 1)}return np.int32(0)\n"
     )
-    text = (
+    before = (
         module(scheme, captured, "packer" if packed else "")
         + prelude
         + _encode_functions(scheme, "@inlined" if quotient is None else divided.APART)
-        + f"\n{TILE}\ndef tile(n0, n1, x, {parameters(scheme)}codes, across, down):\n"
-        + indented(body, 1)
     )
+    text = with_tile(before, f"tile(n0, n1, x, {parameters(scheme)}codes, across, down)", body)
     return WithParams(Native(text), edges(scheme, 0))
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..capture import Captured
+from ..entry import NO_MEMORY
+from ..forge import allocates
 from ..schemes.definition import WHOLE, Definition
 from ..schemes.steps import TABLE_SIZE
 from ..schemes.storage import FLOATS, Stored
@@ -21,7 +23,7 @@ from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
 inlined = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """
-TILE = '@njit(inline="always", nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
+_TILE = '@njit({inline}nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'
 
 
 def module(scheme: Definition, captured: dict[str, Captured], pack: str = "") -> str:
@@ -38,6 +40,21 @@ def module(scheme: Definition, captured: dict[str, Captured], pack: str = "") ->
         parts.append(lanes(text) if name == "fit" else text)
     names = "".join(f", {name}" for name in sorted(sequences))
     return _HEADER.format(package=__package__, sequences=names, parts="\n".join(parts))
+
+
+def with_tile(before: str, head: str, body: str) -> str:
+    """A module with a tile, `head` being its name and arguments.
+
+    It is compiled into its entry, which takes a fifth of the time off. One that may raise is called instead: an exception
+    that is raised in an entry itself is printed and forgotten.
+    """
+    inline = "" if allocates(before + body) or "raise " in body else 'inline="always", '
+    return f"{before}\n{_TILE.format(inline=inline)}\ndef {head}:\n{indented(body, 1)}"
+
+
+def zeros(name: str, kind: str, size: str, otherwise: str = f"return np.int32({NO_MEMORY})") -> str:
+    """Statements that make an array of zeros, and what is done where there is no memory for it."""
+    return f"{name} = zeroed_{kind}({size})\nif {name}.size != {size}:\n    {otherwise}"
 
 
 def indented(text: str, by: int) -> str:

@@ -5,6 +5,7 @@ kernels/reference/schemes.py says what each step computes.
 
 from __future__ import annotations
 
+from ..entry import NO_MEMORY
 from ..factory import Whole, WithParams, register
 from ..forge import Native
 from ..reference.scheme_steps import decode_step, fit_step
@@ -15,7 +16,6 @@ from . import isa as levels
 from .map import compiled
 from .permute import most_entries
 from .scheme_text import (
-    TILE,
     arguments,
     code_part,
     edges,
@@ -26,6 +26,8 @@ from .scheme_text import (
     parameters,
     per_block,
     tables,
+    with_tile,
+    zeros,
 )
 
 _PICK = f"""
@@ -95,7 +97,8 @@ def decode_text(scheme: Definition, level: levels.Level, name: str) -> str:
     elif scheme.bits == 16:
         made, found, unpack = "", "one = as_u16(row_at(codes, n))", ""
     else:
-        made = "one = zeroed_u8((n_codes + 7) // 8 * 8)"
+        otherwise = f"return np.int32({NO_MEMORY})" if name == "tile" else 'raise MemoryError("no memory for a row")'
+        made = zeros("one", "u8", "(n_codes + 7) // 8 * 8", otherwise)
         found, unpack = "unpack(row_at(codes, n), one, n_codes)", "unpacker"
     values = "".join(f", s{n}" for n in range(len(scheme.stored)))
     block = per_block(
@@ -105,14 +108,14 @@ def decode_text(scheme: Definition, level: levels.Level, name: str) -> str:
     body = (
         f"K = y.shape[1]\nn_codes = (K + {scheme.vector - 1}) // {scheme.vector}\n{made}\n{tables(scheme)}\n"
         f"for n in range(n0, n1):\n    row, r = row_at(y, n), n // down\n{indented(found, 1)}{indented(block, 1)}"
+        "return np.int32(0)\n"
     )
-    return (
+    before = (
         module(scheme, {"decode": scheme.captured_decode}, unpack)
         + (_PICK.format(level=level.name, entries=1 << scheme.bits) if _by_table(scheme, level) else "")
         + _decode_functions(scheme, level)
-        + f"\n{TILE}\ndef {name}(n0, n1, codes, {parameters(scheme)}y, across, down):\n"
-        + indented(body, 1)
     )
+    return with_tile(before, f"{name}(n0, n1, codes, {parameters(scheme)}y, across, down)", body)
 
 
 @register("scheme_decode", backend="cpu", variant="captured", requires=compiled)
@@ -145,11 +148,8 @@ else:
             per_block(scheme, gather), 1
         )
         axis = "r"
-    text = (
-        module(scheme, captured)
-        + f"\n{TILE}\ndef tile({axis}0, {axis}1, x, {parameters(scheme)}across, down):\n"
-        + indented(body + "return np.int32(0)\n", 1)
-    )
+    head = f"tile({axis}0, {axis}1, x, {parameters(scheme)}across, down)"
+    text = with_tile(module(scheme, captured), head, body + "return np.int32(0)\n")
     return WithParams(Native(text), edges(scheme, 0))
 
 

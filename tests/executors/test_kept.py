@@ -14,7 +14,7 @@ import tilework as tw
 from tilework.executors.kept import files, naming
 from tilework.executors.kept.plan import KeptPlan
 from tilework.executors.plan import TilingPlan
-from tilework.kernels import factory
+from tilework.kernels import factory, forge
 from tilework.primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 
 HERE = Path(__file__).parent
@@ -29,6 +29,10 @@ def place(tmp_path, monkeypatch):
     """A folder of its own for kept plans."""
     monkeypatch.setattr(files, "folder", lambda: tmp_path / "plans")
     monkeypatch.setattr(files, "_said", set())
+    # Other tests of this process may have added kernels of theirs, or compiled into a cache that is gone.
+    monkeypatch.setattr(factory, "_changed", set())
+    there = {source: made for source, made in forge._entries.items() if made.scope or forge.kept(made) is not None}
+    monkeypatch.setattr(forge, "_entries", there)
     return tmp_path / "plans"
 
 

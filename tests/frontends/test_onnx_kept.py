@@ -10,6 +10,7 @@ import tilework as tw
 from tilework.executors.kept import files
 from tilework.executors.kept.plan import KeptPlan
 from tilework.frontends.onnx.kept import Later
+from tilework.kernels import factory, forge
 from tilework.primitives.errors import FileFormatError
 
 onnx = pytest.importorskip("onnx")
@@ -22,6 +23,10 @@ X = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
 def place(tmp_path, monkeypatch):
     """A folder of its own for kept plans."""
     monkeypatch.setattr(files, "folder", lambda: tmp_path / "plans")
+    # Other tests of this process may have added kernels of theirs, or compiled into a cache that is gone.
+    monkeypatch.setattr(factory, "_changed", set())
+    there = {source: made for source, made in forge._entries.items() if made.scope or forge.kept(made) is not None}
+    monkeypatch.setattr(forge, "_entries", there)
     return tmp_path / "plans"
 
 
