@@ -25,8 +25,9 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "folder", lambda: tmp_path / "plans")
     # Other tests of this process may have added kernels of theirs, or compiled into a cache that is gone.
     monkeypatch.setattr(factory, "_changed", set())
-    there = {source: made for source, made in forge._entries.items() if made.scope or forge.kept(made) is not None}
-    monkeypatch.setattr(forge, "_entries", there)
+    for source, made in list(forge._entries.items()):
+        if not made.scope and forge.kept(made) is None:
+            del forge._entries[source]
     return tmp_path / "plans"
 
 
