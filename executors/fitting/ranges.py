@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...primitives.errors import ArgumentError, QuantizationError
 
 RULES = ("onnxruntime", "torch", "torchao")
+MOST_BITS = 31  # what a zero point of int32 holds
 LEAST = {"torch": 2.0**-23, "torchao": 2.0**-126}  # a scale is at least this
 
 
@@ -30,11 +31,17 @@ def qparams(
                both float32
     symmetric  the same magnitude to both sides; the zero point is in the middle
 
-    Raises QuantizationError for a range that is not finite or the wrong way round.
+    Raises ArgumentError for other rules and bits and for shapes that do not fit, QuantizationError for a range that
+    is not finite or the wrong way round.
     """
     if rule not in RULES:
         raise ArgumentError(f"qparams has no rule {rule!r}; it has {', '.join(RULES)}")
-    lo, hi = np.broadcast_arrays(np.asarray(low, np.float32), np.asarray(high, np.float32))
+    if isinstance(bits, bool) or not isinstance(bits, (int, np.integer)) or not 1 <= bits <= MOST_BITS:
+        raise ArgumentError(f"qparams of {bits!r} bits; a whole number from 1 to {MOST_BITS} is needed")
+    try:
+        lo, hi = np.broadcast_arrays(np.asarray(low, np.float32), np.asarray(high, np.float32))
+    except ValueError as error:
+        raise ArgumentError(f"qparams needs low and high of shapes that fit each other: {error}") from None
     if not (np.isfinite(lo).all() and np.isfinite(hi).all() and (lo <= hi).all()):
         raise QuantizationError("qparams: a range that is not finite, or ends before it begins; low <= high is needed")
     least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

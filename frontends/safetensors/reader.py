@@ -185,7 +185,8 @@ def _tensor(where: str, facts: Any, data: Array) -> tuple[Array, tuple[int, int]
         raise Unsupported(f"{where} is of type {str(kind)[:40]!r}; {', '.join(TYPES)} are known")
     if not _whole(shape) or len(shape) > MOST_DIMENSIONS or not holdable(shape):
         raise FileFormatError(
-            f"{where} has shape {str(shape)[:80]}; at most {MOST_DIMENSIONS} whole numbers are needed"
+            f"{where} has shape {str(shape)[:80]}; at most {MOST_DIMENSIONS} whole numbers are needed, of an array that "
+            f"an address space holds"
         )
     if not _whole(place) or len(place) != 2 or place[0] > place[1]:
         raise FileFormatError(f"{where} has data_offsets {str(place)[:80]}; a first and a last byte are needed")

@@ -46,7 +46,7 @@ def test_a_program_runs_with_all_some_or_none_of_the_workers(plan):
         for _ in range(50):
             y = np.zeros_like(expected)
             bound._point(memory, {"x": x, bound.plan._outputs["y"].name: y})
-            assert memory.run(bound._program, True) == 0
+            assert memory.run(bound.program, True) == 0
             assert_array_equal(y, expected, strict=True)
         helpers.boxes[:held, boxes.STATE] = 0
     assert (helpers.boxes[: len(helpers.threads), boxes.STATE] == 0).all()
