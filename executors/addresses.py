@@ -14,7 +14,6 @@ from ..kernels import forge
 from ..primitives.memory import address_of
 
 Array = np.ndarray[Any, Any]
-BEFORE = 4096  # bytes: code that counts from 1, or from a first tile, is given an address before its table
 LEAST = 2**16  # nothing lies below
 
 
@@ -50,10 +49,10 @@ class Addresses:
         n = bisect.bisect_right(self._starts, value) - 1
         if n >= 0 and value < self._starts[n] + self._constants[n].nbytes:
             return Place("constant", self._constants[n], value - self._starts[n])
-        near = [t for t in self._tables if address_of(t.words) - BEFORE <= value < address_of(t.words) + t.words.nbytes]
-        if near:  # the one that it lies in, else the next one
-            table = max(near, key=lambda t: (address_of(t.words) <= value, -address_of(t.words)))
-            return Place("table", table, value - address_of(table.words))
+        for table in self._tables:
+            start = address_of(table.words)
+            if start - forge.BEFORE <= value < start + table.words.nbytes:
+                return Place("table", table, value - start)
         return None
 
     def is_mapped(self, value: int) -> bool:

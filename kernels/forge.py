@@ -280,6 +280,9 @@ def adopt(groups: Sequence[Sequence[Kept]]) -> list[list[Entry]]:
 
 
 _tables: dict[str, Table] = {}
+# Bytes: code that counts from 1, or from a first tile, is given an address before its table. So far, a table owns the
+# memory before its words: such an address lies in no other one.
+BEFORE = 4096
 
 
 def table(source: str, count: int) -> Table:
@@ -292,7 +295,7 @@ def table_of(made: Entry, count: int) -> Table:
     with _lock:
         found = _tables.get(made.source)
         if found is None:
-            words = np.zeros(count, np.int64)
+            words = np.zeros(BEFORE // 8 + count, np.int64)[BEFORE // 8 :]
             bases = np.array([words.ctypes.data], np.int64)
             fill = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)(made.address)
             fill(bases.ctypes.data, words.ctypes.data, words.ctypes.data)

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import tilework as tw
+from tilework.executors.addresses import Addresses
 from tilework.executors.kept import files, naming
 from tilework.executors.kept.plan import KeptPlan
 from tilework.executors.plan import TilingPlan
 from tilework.kernels import factory, forge
 from tilework.primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
+from tilework.primitives.memory import address_of
 
 HERE = Path(__file__).parent
 _spec = importlib.util.spec_from_file_location("kept_network", HERE / "kept_network.py")
@@ -247,3 +249,24 @@ print(y["y"].tobytes().hex(), y["sum"].tobytes().hex())
     }
     done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [want["y"].tobytes().hex(), want["sum"].tobytes().hex()]
+
+
+def test_an_address_before_a_table_is_that_table_s():
+    """Code that counts from a first tile is given an address before its table, in which no other one may lie."""
+    made = [forge.table_of(forge.entry(forge.Native(TABLE.format(n), raw=True), 0, ()), 2) for n in range(8)]
+    addresses = Addresses(())
+    for table in made:
+        for before in (8, 64, forge.BEFORE, -8):
+            place = addresses.place(address_of(table.words) - before)
+            assert (place.kind, place.at) == ("table", -before)
+            assert place.what is table
+
+
+TABLE = """
+from numba import types
+
+
+def entry(bases, block, ranges):
+    block[0], block[1] = {}, 7
+    return types.int32(0)
+"""
