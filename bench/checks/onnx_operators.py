@@ -7,14 +7,13 @@ numbers within a bound. What ONNX Runtime refuses itself is counted apart. Optio
 
 from __future__ import annotations
 
-import argparse
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from ...executors import SingleThreadExecutor
 from ...frontends.onnx import load
+from . import tallies
 from .onnx_draws import OPERATORS, Array, Draw
 
 DOMAIN = "com.microsoft"
@@ -86,26 +85,8 @@ def check(op: str, seed: int, compiled: bool = False) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilework.bench.checks.onnx_operators", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--count", type=int, default=20, help="draws of each operator")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--op", action="append", help="only this one; may be repeated")
-    parser.add_argument("--compiled", action="store_true", help="run compiled steps, not their meaning")
-    options = parser.parse_args(arguments)
-    total: Counter[str] = Counter()
-    for op in options.op or sorted(OPERATORS):
-        tally: Counter[str] = Counter()
-        for n in range(options.count):
-            status, reason = check(op, options.seed + n, options.compiled)
-            tally[status] += 1
-            if status in ("wrong", "error"):
-                print(f"{op}, seed {options.seed + n}: {status}: {reason}")
-        print(f"{op:32} {', '.join(f'{count} {status}' for status, count in sorted(tally.items()))}")
-        total += tally
-    print(f"{total['pass']} of {total.total() - total['refused']} equal, {total['refused']} that ONNX Runtime refuses")
-    return int(bool(total["wrong"] or total["error"]))
+    program, about = "python -m tilework.bench.checks.onnx_operators", (__doc__ or "").split("\n")[0]
+    return tallies.run(program, about, OPERATORS, check, "ONNX Runtime refuses", arguments)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@ numbers within a bound. Options: --op NAME (several), --compiled to run compiled
 
 from __future__ import annotations
 
-import argparse
 import warnings
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from ....executors import SingleThreadExecutor
 from ....frontends.onnx import load
+from .. import tallies
 from . import elementwise, moving, products, windows
 from .drawing import OPERATORS, Array, Draw, Rng
 
@@ -121,27 +120,8 @@ def check(op: str, seed: int, compiled: bool = False) -> tuple[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tilework.bench.checks.onnx_random", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--count", type=int, default=20, help="draws of each operator")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--op", action="append", help="only this one; may be repeated")
-    parser.add_argument("--compiled", action="store_true", help="run compiled steps, not their meaning")
-    options = parser.parse_args(arguments)
-    total: Counter[str] = Counter()
-    for op in options.op or sorted(OPERATORS):
-        tally: Counter[str] = Counter()
-        for n in range(options.count):
-            status, reason = check(op, options.seed + n, options.compiled)
-            tally[status] += 1
-            if status in ("wrong", "error"):
-                print(f"{op}, seed {options.seed + n}: {status}: {reason}", flush=True)
-        print(f"{op:28} {', '.join(f'{count} {status}' for status, count in sorted(tally.items()))}", flush=True)
-        total += tally
-    ran = total.total() - total["refused"]
-    print(f"{total['pass']} of {ran} equal, {total['refused']} that both references refuse")
-    return int(bool(total["wrong"] or total["error"]))
+    program, about = "python -m tilework.bench.checks.onnx_random", (__doc__ or "").split("\n")[0]
+    return tallies.run(program, about, OPERATORS, check, "both references refuse", arguments)
 
 
 if __name__ == "__main__":
