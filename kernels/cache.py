@@ -14,11 +14,13 @@ import logging
 import os
 import platform
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from ..primitives.errors import CacheError
 
@@ -94,8 +96,7 @@ def key(text: str) -> str:
 def read(name: str) -> bytes | None:
     """The content of an entry, or None if there is none or it is damaged (then it is removed, with a warning)."""
     try:
-        with _file(name).open("rb") as file:
-            check_private(file.fileno())
+        with open_private(_file(name)) as file:
             raw = file.read()
     except FileNotFoundError:
         return None
@@ -189,12 +190,25 @@ def make_private(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+def open_private(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises PermissionError where `check_private` does, OSError for what is no plain file."""
+    wait_not = getattr(os, "O_NONBLOCK", 0)  # for whoever writes to a pipe of that name
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | wait_not))
+    try:
+        check_private(file.fileno())
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
 def check_private(handle: int) -> None:
     """Raise PermissionError for a file that somebody else could have written: what it holds would be run."""
-    if hasattr(os, "geteuid"):
-        found = os.fstat(handle)
-        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
-            raise PermissionError("a file in it belongs to another user, or others may write it")
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        raise PermissionError("something in it is no file")
+    if hasattr(os, "geteuid") and (found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022):
+        raise PermissionError("a file in it belongs to another user, or others may write it")
 
 
 def _shown() -> str:

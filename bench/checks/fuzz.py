@@ -238,6 +238,8 @@ def main(given: list[str] | None = None) -> int:
         def each(done: int, wrong: int) -> None:
             if done % 1000 == 0:
                 bar.update(task, completed=done, description=f"{wrong} faults")
+            if bar.disable and done % 100_000 == 0:
+                print(f"{done} files, {wrong} faults, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
         try:
             tried, faults = run(options.count, options.seed, options.kind, options.minutes * 60, each)

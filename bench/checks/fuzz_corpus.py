@@ -17,12 +17,18 @@ import numpy as np
 
 import tilework as tw
 
+from ...executors.kept import files as plans
+from ...executors.kept.image import CONSTANT, ENTRY, FUNCTION, TABLE, WORD, WORDS, Image
+from ...executors.kept.plan import DAMAGE
+from ...executors.kept.record import Facts, Port, Record
 from ...executors.schemes import files as tensors
 from ...executors.schemes import layouts
-from ...kernels import bundle, cache, tuning
+from ...kernels import bundle, cache, dispatch, tuning
+from ...kernels.forge import Entry, Kept, Table
+from ...kernels.machine_code import MachineCode
 
 Read = Callable[[Path], Any]
-ENTRY, CONTENT = "f" * 40, b"entry" * 40
+NAME, CONTENT = "f" * 40, b"entry" * 40
 MOST_ELEMENTS = 1 << 16  # of all values of a pipeline that is run: a larger one is only read
 BLOCKS = {"Q4_0": (32, 18), "Q6_K": (256, 210), "IQ2_XS": (256, 74)}  # elements and bytes of a block
 
@@ -30,10 +36,14 @@ BLOCKS = {"Q4_0": (32, 18), "Q6_K": (256, 210), "IQ2_XS": (256, 74)}  # elements
 def corpus(folder: Path) -> dict[str, tuple[bytes, Read]]:
     """{kind: (a valid file, what reads one)}; kinds whose package is missing are left out."""
     found: dict[str, tuple[bytes, Read]] = {}
-    cache.write(ENTRY, CONTENT, "source")
-    found["cache entry"] = (cache.folder() / f"{ENTRY}.twk").read_bytes(), _read_entry
+    cache.write(NAME, CONTENT, "source")
+    found["cache entry"] = (cache.folder() / f"{NAME}.twk").read_bytes(), _read_entry
     bundle.write(folder / "b.zip")
     found["cache bundle"] = (folder / "b.zip").read_bytes(), _read_bundle
+    record = kept_record().dumps()
+    plans.write(f"{NAME}.run", record)
+    found["kept plan"] = (plans.folder() / f"{NAME}.run").read_bytes(), lambda path: _read_plan(path, record)
+    found["kept record"] = record, _read_record
     place = folder / "pipeline.tw"
     network().save(place)
     found["pipeline"] = place.read_bytes(), lambda path: run_small(tw.Pipeline.load(path))
@@ -76,6 +86,25 @@ def network() -> tw.Pipeline:
     pipe.output("y", tw.ops.softmax(tw.ops.dequantize(y, 0.5, 7)))
     pipe.output("z", tw.ops.transpose(y, [1, 0]))
     return pipe
+
+
+def kept_record() -> Record:
+    """What is kept of a plan of one step: every kind of address is in it, and machine code that is none."""
+    ports = [Port("x", "x", "u8", (3, 4), "input", 3), Port("y", "y", "f32", (3, 4), "result", 4, ("x",))]
+    facts = Facts((ports[0],), (ports[1],), ("x", "y"), 5, 128, 64, 64, True, 100.0)
+    words = np.arange(dispatch.STAGE + dispatch.ROW + dispatch.FIX + 20)
+    first = words.size - 20
+    marks = [
+        (first, WORDS, 0, WORD),
+        (first + 1, ENTRY, 1, 0),
+        (first + 2, FUNCTION, 0, 2),
+        (first + 3, TABLE, 0, WORD),
+    ]
+    marks.append((first + 4, CONSTANT, 1, 3))
+    shapes = ((1, dispatch.STAGE), (1, dispatch.ROW), (1, dispatch.FIX))
+    codes = [Kept(f"source {n}", f"{n:040x}", MachineCode(bytes(300), f"f{n}", ("memcpy",))) for n in range(2)]
+    constants: list[np.ndarray[Any, Any]] = [np.arange(40, dtype=np.int8), np.ones((3, 5), np.float32)]
+    return Record(facts, Image(words, np.array(marks), shapes, ("step",)), [codes], [(0, 4)], constants)
 
 
 def onnx_model() -> bytes:
@@ -262,7 +291,7 @@ def _read_store(path: Path) -> None:
 
 
 def _read_entry(path: Path) -> None:
-    (cache.folder() / f"{ENTRY}.twk").write_bytes(path.read_bytes())
+    (cache.folder() / f"{NAME}.twk").write_bytes(path.read_bytes())
     _check_entry()
 
 
@@ -273,7 +302,23 @@ def _read_bundle(path: Path) -> None:
         _check_entry()
 
 
+def _read_plan(path: Path, right: bytes) -> None:
+    (plans.folder() / f"{NAME}.run").write_bytes(path.read_bytes())
+    found = plans.read(f"{NAME}.run")
+    if found is not None and found != right:
+        raise AssertionError("a damaged plan was believed")
+
+
+def _read_record(path: Path) -> None:
+    """As far as one is read before its code is linked, as if its hash were right."""
+    with contextlib.suppress(*DAMAGE):
+        record = Record.loads(memoryview(path.read_bytes()))
+        filler = Entry(0, "", "", False)
+        tables = [Table(np.zeros(min(count, 99), np.int64), filler) for _, count in record.tables]
+        record.image.program([0] * sum(map(len, record.groups)), tables, [0] * len(record.constants))
+
+
 def _check_entry() -> None:
-    found = cache.read(ENTRY)
+    found = cache.read(NAME)
     if found is not None and found != CONTENT:
         raise AssertionError("a damaged entry was believed")

@@ -51,19 +51,20 @@ def read(name: str) -> memoryview | None:
     """The content of a file, mapped into memory; None if there is none, or it is not to be trusted or damaged."""
     try:
         path = folder() / name
-        with path.open("rb") as file:
-            cache.check_private(file.fileno())
+        with cache.open_private(path) as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        os.utime(path)  # it is not the next one to go
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:  # ValueError: an empty file
         _say("unusable", "kept plans in %s cannot be read (%s): plans are made anew", _shown(), error)
         return None
-    whole = memoryview(mapped)
-    content = whole[HEAD:]
-    if whole[: len(MAGIC)] == MAGIC and _digest(name, content) == whole[len(MAGIC) : len(MAGIC) + 32]:
+    with contextlib.suppress(OSError):  # the folder may be one that is only read
+        os.utime(path)  # it is not the next one to go
+    content = memoryview(mapped)[HEAD:]
+    if mapped[: len(MAGIC)] == MAGIC and _digest(name, content) == mapped[len(MAGIC) : len(MAGIC) + 32]:
         return content
+    content.release()
+    mapped.close()  # some systems remove no file that is mapped
     discard(name, "its content does not match its hash")
     return None
 

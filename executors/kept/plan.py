@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
+# What the reading of a record that is none raises.
+DAMAGE = (LookupError, ValueError, TypeError, AttributeError, OverflowError, struct.error, RuntimeError, TileworkError)
 
 
 def find(executor: TilingExecutor, pipe: Pipeline, shapes: Shapes | None) -> KeptPlan | None:
@@ -146,7 +148,7 @@ class KeptPlan(TilingPlan):
             return None
         try:
             return self._bound_of(Record.loads(content))
-        except (LookupError, ValueError, TypeError, AttributeError, struct.error, RuntimeError, TileworkError) as error:
+        except DAMAGE as error:
             files.discard(name, f"{type(error).__name__}: {error}")
             return None
 

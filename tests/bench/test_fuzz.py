@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from tilework.bench.checks import fuzz
+from tilework.bench.checks import fuzz, fuzz_corpus
+from tilework.executors.kept.record import Record
 from tilework.executors.schemes import files, get
+from tilework.kernels.forge import Table
 from tilework.primitives.errors import FileFormatError
 
 
@@ -21,6 +23,17 @@ def test_a_reader_that_fails_is_found(tmp_path):
     assert fuzz.fault(lambda p: p.read_bytes(), path) is None
     assert "IndexError" in fuzz.fault(lambda p: p.read_bytes()[7], path)
     assert fuzz.fault(lambda p: (_ for _ in ()).throw(MemoryError()), path).startswith("more than 1024 MiB")
+
+
+def test_the_record_of_a_plan_that_is_mutated_is_one(tmp_path):
+    """What reading a damaged one raises is not a fault, so that it is read at all is tried here."""
+    record = fuzz_corpus.kept_record()
+    again = Record.loads(record.dumps())
+    assert again.facts == record.facts
+    made = again.image.program([1 << 40, 2 << 40], [Table(np.arange(4), None)], [3 << 40, 4 << 40])
+    assert len(made) == 1
+    (tmp_path / "record").write_bytes(record.dumps())
+    fuzz_corpus._read_record(tmp_path / "record")
 
 
 def test_a_changed_file_is_another_one_and_made_again_by_its_seed():

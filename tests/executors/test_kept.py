@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilework as tw
+from tilework.bench.checks import fuzz
 from tilework.executors.addresses import Addresses
 from tilework.executors.kept import files, naming
 from tilework.executors.kept.plan import KeptPlan
@@ -204,6 +205,76 @@ def test_a_file_that_others_may_write_is_not_used(kept, place, caplog):
     with caplog.at_level(logging.WARNING, logger="tilework"):
         assert type(tw.TilingExecutor(1).compile(network(), {"x": (9, 40)})) is TilingPlan
     assert "others may write it" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
+def test_a_file_of_somebody_else_is_not_used(kept, monkeypatch, caplog):
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    (path,) = runs(files.folder())
+    if path.stat().st_uid == 0:  # the administrator's files are anybody's
+        os.chown(path, 54321, 54321)
+    with caplog.at_level(logging.WARNING, logger="tilework"):
+        assert type(tw.TilingExecutor(1).compile(network(), {"x": (9, 40)})) is TilingPlan
+    assert "belongs to another user" in caplog.text
+
+
+def test_the_file_of_another_plan_is_not_used(kept, place):
+    made, _ = kept
+    tw.TilingExecutor(1).run(network(), {"x": image(4)})
+    first, second = runs(place)
+    a, b = first.read_bytes(), second.read_bytes()
+    first.write_bytes(b)
+    second.write_bytes(a)
+    for m in (9, 4):
+        plan = tw.TilingExecutor(1).compile(network(), {"x": (m, 40)})
+        assert type(plan) is TilingPlan
+        assert equal(plan.run({"x": image(m)}), made.run({"x": image(m)}))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.parametrize("what", ["pipe", "folder", "link", "link to nothing", "device"])
+def test_what_is_no_file_is_not_used(kept, place, what):
+    made, _ = kept
+    (path,) = runs(place)
+    content = path.read_bytes()
+    path.unlink()
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        target = {"link": place / "copy", "device": Path(os.devnull)}.get(what, place / "nothing")
+        path.symlink_to(target)
+        (place / "copy").write_bytes(content[:-1] + b"?")
+    plan = tw.TilingExecutor(1).compile(network(), {"x": (9, 40)})
+    assert type(plan) is TilingPlan
+    assert equal(plan.run({"x": image()}), made.run({"x": image()}))
+
+
+def test_a_folder_that_is_only_read_is_read(kept, monkeypatch):
+    made, _ = kept
+
+    def refuse(*_, **__):
+        raise OSError("Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    plan = tw.TilingExecutor(1).compile(network(), {"x": (9, 40)})
+    assert type(plan) is KeptPlan
+    assert equal(plan.run({"x": image()}), made.run({"x": image()}))
+
+
+def test_mutated_files_are_made_anew(kept, place):
+    """None of them is believed, none ends the process; bench/checks/fuzz.py tries many more without making the plans."""
+    made, _ = kept
+    want = made.run({"x": image()})
+    (path,) = runs(place)
+    right = path.read_bytes()
+    for n in range(60):
+        content = fuzz.changed(np.random.default_rng([6, n]), right)
+        path.write_bytes(content)
+        plan = tw.TilingExecutor(1).compile(network(), {"x": (9, 40)})
+        assert type(plan) is (KeptPlan if content == right else TilingPlan)
+        assert equal(plan.run({"x": image()}), want)
 
 
 def test_files_are_bounded_and_the_oldest_go(place, monkeypatch):
