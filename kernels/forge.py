@@ -157,10 +157,10 @@ def _module(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int
         word += operand.words
     arguments += [f"block[{word + n}]" for n in range(params)]
     raised = ""
-    if scope and not isinstance(tile, Native):
-        raised = "RAISED"  # somebody's own function may raise
+    if config.BOUNDSCHECK or (scope and not isinstance(tile, Native)):
+        raised = "RAISED"  # every index is checked, or somebody's own function may raise
     elif isinstance(tile, Native) and allocates(tile.source):
-        raised = "RAISED" if config.BOUNDSCHECK else "NO_MEMORY"
+        raised = "NO_MEMORY"
     call = f"status_of(tile(\n        {', '.join(arguments)}\n    ))"
     if raised:  # a C function would print the exception and forget it
         run = (
