@@ -12,7 +12,7 @@ from ..primitives.storage import stored_as
 from . import checks
 from .indexing import AXES, check_rank
 
-NUMBERS = ("f32", "s32", "s64", "u8", "s8", "u16", "s16", "u32", "u64")
+NUMBERS = ("f32", "f16", "bf16", "f64", "s32", "s64", "u8", "s8", "u16", "s16", "u32", "u64")
 
 
 @stored_as("argmax")

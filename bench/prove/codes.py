@@ -115,12 +115,17 @@ def _by_channel(draw: Draw, cell: Cell) -> Any:
 
 def _normalised(draw: Draw, cell: Cell) -> Any:
     rank = int(draw.rng.integers(1, 4))
-    x, axis = draw.input(cell.dtype, draw.shape(rank)), int(draw.rng.integers(rank))
-    return getattr(ops, cell.step)(x, axis=axis)
+    shape, axis = draw.shape(rank), int(draw.rng.integers(rank))
+    x = draw.input(cell.dtype, shape)
+    if not cell.step.endswith("norm") or draw.maybe():
+        return getattr(ops, cell.step)(x, axis=axis)
+    parameters = [draw.input(cell.dtype, shape[axis:], tame=True) for _ in range(draw.pick(1, 2))]
+    more = {"statistics": draw.maybe()} if cell.step == "layer_norm" else {}
+    return getattr(ops, cell.step)(x, *parameters, axis=axis, epsilon=float(draw.pick(0.0, 1e-5, 0.5)), **more)
 
 
 _TYPES = (*NATIVE, *SMALL, *BYTES)
-_ARGUMENTS = ("f32", "u8", "s8", "s16", "u16", "s32", "u32", "s64", "u64")
+_ARGUMENTS = ("f32", "f16", "bf16", "f64", "u8", "s8", "s16", "u16", "s32", "u32", "s64", "u64")
 FAMILIES = (
     Family(cells([f"quantize to {c}" for c in CODES], REAL, GRANULARITIES), _quantize),
     Family(cells(("dequantize",), ("u8", "s8", "u16", "s16", "s32"), GRANULARITIES), _dequantize),

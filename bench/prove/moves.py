@@ -101,7 +101,7 @@ def _gather(draw: Draw, cell: Cell) -> Any:
         )
     if cell.step == "gather_nd":
         return ops.gather_nd(x, _indices(draw, min(shape[:2]), (draw.size(0, 9), min(2, len(shape)))))
-    reductions = ("none", "add", "mul", "max", "min") if cell.dtype != "bool" else ("none",)
+    reductions = ("none", "add", "mul", "max", "min")
     few = (*shape[:axis], min(shape[axis], draw.size(0, 9)), *shape[axis + 1 :])
     if cell.step == "scatter_elements":
         indices = _indices(draw, shape[axis], few)
@@ -198,8 +198,8 @@ FAMILIES = (
     ),
     Family(cells(("concat",), ANY), _join),
     Family(cells(("gather", "gather_elements", "gather_nd"), ANY), _gather),
-    Family(cells(("scatter_elements", "scatter_nd"), (*WIDE, "bool")), _gather),
-    Family(cells(("cumsum", "topk"), WIDE), _order),
+    Family(cells(("scatter_elements", "scatter_nd"), (*WIDE, "f16", "bf16", "bool")), _gather),
+    Family(cells(("cumsum", "topk"), (*WIDE, "f16", "bf16")), _order),
     Family(cells(("one_hot",), ANY), _one_hot),
     Family(cells(("non_zero", "unique"), (*WIDE, "f16", "bf16", "bool")), _found),
     Family(cells([f"grid_sample {mode}" for mode in ("nearest", "linear", "cubic")], ("f32",)), _grid),

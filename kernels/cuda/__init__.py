@@ -14,5 +14,6 @@ from . import requantize as requantize
 from .moving import copy as moving_copy  # noqa: F401
 from .moving import gather as moving_gather  # noqa: F401
 from .moving import order as moving_order  # noqa: F401
+from .moving import scatter as moving_scatter  # noqa: F401
 from .reduce import dynamic as reduce_dynamic  # noqa: F401
 from .reduce import steps as reduce_steps  # noqa: F401

@@ -17,6 +17,7 @@ THREADS = 128
 _SOURCE = """\
 import numpy as np
 from {package} import ptx
+from {package}.scalar import bf16_to_f32, f16_to_f32
 from {package}.seam import cuda
 
 
@@ -24,10 +25,10 @@ def argmax({parameters}):
     place = cuda.grid(1)
     if place < places:
 {coordinates}        at = {x_place}
-        best = x[at]
+        best = {first}
         found = 0
         for z in range(1, length):
-            value = x[at + z * along]
+            value = {element}
             if value {order} best or (value != value and {known}):  # a NaN wins over every number
                 best = value
                 found = z
@@ -35,8 +36,17 @@ def argmax({parameters}):
 """
 
 
-@register("argmax", backend="cuda")
+WIDEN = {"f16": "f16_to_f32({})", "bf16": "bf16_to_f32({})"}
+
+
+def _is_double(kernel: Argmax) -> str | None:
+    return "argmax of f64 has no CUDA kernel" if kernel.source == "f64" else None
+
+
+@register("argmax", backend="cuda", requires=_is_double)
 def build(kernel: Argmax) -> Device:
+    element = WIDEN.get(kernel.source, "{}").format
+
     def plan(x: Any, y: Any) -> Launches:
         outer = list(kernel.outer)
         sizes = [x.shape[d] for d in outer]
@@ -62,6 +72,8 @@ def build(kernel: Argmax) -> Device:
             given.number(f"y_s{n}", y_strides[n])
         text = _SOURCE.format(
             package=__package__,
+            first=element("x[at]"),
+            element=element("x[at + z * along]"),
             order=("<" if kernel.least else ">") + ("=" if kernel.last else ""),
             known="True" if kernel.last else "best == best",
             parameters=", ".join(given.names),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...primitives.errors import ArgumentError
 from ...primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...primitives.storage import stored_as
@@ -19,6 +21,7 @@ from .gather import INDICES, OUTSIDE, check_inside
 from .relative import letters
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
+OF_BOOL = {"none": "none", "add": "max", "mul": "min", "max": "max", "min": "min"}  # of bytes of 0 and 1
 NUMBERS = ("f32", "f64", "s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 
 
@@ -26,7 +29,19 @@ def _check(what: str, dtype: str, index: str, reduction: str) -> None:
     checks.one_of(what, "indices", index, INDICES)
     checks.one_of(what, "reduction", reduction, REDUCTIONS)
     if reduction != "none":
-        checks.one_of(what, "dtype", dtype, NUMBERS)
+        checks.one_of(what, "dtype", dtype, (*NUMBERS, "bool"))
+
+
+def _sums(dtype: str, reduction: str) -> str:
+    """How stored elements are combined."""
+    return OF_BOOL[reduction] if dtype == "bool" else reduction
+
+
+def _stored(dtype: str, reduction: str, *arrays: Any) -> Any:
+    """Elements as they are combined; the bits of those that are only moved."""
+    if reduction == "none":
+        return [bits(x) for x in arrays]
+    return [x.view(np.uint8) if dtype == "bool" else x for x in arrays]
 
 
 @stored_as("scatter_elements")
@@ -50,6 +65,11 @@ class ScatterElements:
     def name(self) -> str:
         return "scatter_elements"
 
+    @property
+    def sums(self) -> str:
+        """How stored elements are combined, those of bool as bytes."""
+        return _sums(self.dtype, self.reduction)
+
     def signature(self) -> tuple[ArgSpec, ...]:
         return (
             ArgSpec("x", self.dtype, shape=letters(self.rank)),
@@ -65,9 +85,7 @@ class ScatterElements:
         x, indices, updates, y = ctx.read("x"), ctx.read("indices"), ctx.read("updates"), ctx.write("y")
         check_inside(x.shape, indices.shape, self.axis, self.name)
         sweep_copy(ctx, x, y)
-        if self.reduction == "none":
-            updates, y = bits(updates), bits(y)
-        ctx.sweep(self, indices, updates, y)
+        ctx.sweep(self, indices, *_stored(self.dtype, self.reduction, updates, y))
 
 
 @stored_as("scatter_nd")
@@ -94,6 +112,11 @@ class ScatterND:
     def name(self) -> str:
         return "scatter_nd"
 
+    @property
+    def sums(self) -> str:
+        """How stored elements are combined, those of bool as bytes."""
+        return _sums(self.dtype, self.reduction)
+
     def _sizes(self) -> tuple[str, ...]:
         return (*letters(self.index_rank, "J")[:-1], *letters(self.rank)[self.depth :])
 
@@ -112,6 +135,4 @@ class ScatterND:
     def execute(self, ctx: Any) -> None:
         x, indices, updates, y = ctx.read("x"), ctx.read("indices"), ctx.read("updates"), ctx.write("y")
         sweep_copy(ctx, x, y)
-        if self.reduction == "none":
-            updates, y = bits(updates), bits(y)
-        ctx.sweep(self, indices, updates, y)
+        ctx.sweep(self, indices, *_stored(self.dtype, self.reduction, updates, y))

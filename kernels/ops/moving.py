@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from .given import Operand, constant_like, dtype_of, one, only, pipeline_of, val
 from .quantize import dequantize, quantize
 
 LAST = 2**62  # a stop beyond every axis
+NARROW = ("f16", "bf16")
 
 
 def _entered(op: str, x: Operand, *others: Any) -> tuple[Pipeline, Value]:
@@ -323,21 +324,39 @@ def gather_nd(x: Operand, indices: Operand, batch: int = 0) -> Value:
 def scatter_elements(x: Operand, indices: Operand, updates: Operand, axis: int = 0, reduction: str = "none") -> Value:
     """A copy of x in which y[.., indices[i, j, ..], ..] is replaced by updates[i, j, ..] or combined with it.
 
-    reduction  none add mul max min; updates that meet are applied in row-major order (ONNX ScatterElements)
+    reduction  none add mul max min; updates that meet are applied in row-major order (ONNX ScatterElements).
+               f16 and bf16 are combined in float32 and rounded once; add and mul of bool are or and and
     """
     pipe, x, indices = _indexed("scatter_elements", x, indices, updates)
     updates = value_of(pipe, updates, "scatter_elements", "updates")
     axis = axis_of("scatter_elements", axis, x.ndim)
-    kernel = ScatterElements(dtype_of(x), x.ndim, axis, dtype_of(indices), reduction)
-    return only(pipe.add(kernel, x=x, indices=indices, updates=updates))
+
+    def write(x: Value, updates: Value) -> Value:
+        kernel = ScatterElements(dtype_of(x), x.ndim, axis, dtype_of(indices), reduction)
+        return only(pipe.add(kernel, x=x, indices=indices, updates=updates))
+
+    return _combined(x, updates, reduction, write)
+
+
+def _combined(x: Value, updates: Value, reduction: str, write: Callable[[Value, Value], Value]) -> Value:
+    """Updates written into data; 16-bit floats that are combined with it are so in float32, and rounded at the end."""
+    kind = dtype_of(x)
+    if reduction == "none" or kind not in NARROW or dtype_of(updates) != kind:
+        return write(x, updates)
+    return cast(write(cast(x, "f32"), cast(updates, "f32")), kind)
 
 
 def scatter_nd(x: Operand, indices: Operand, updates: Operand, reduction: str = "none") -> Value:
     """A copy of x in which y[*indices[i..]] is replaced by updates[i..] or combined with it (ONNX ScatterND)."""
     pipe, x, indices = _indexed("scatter_nd", x, indices, updates)
     updates = value_of(pipe, updates, "scatter_nd", "updates")
-    kernel = ScatterND(dtype_of(x), x.ndim, indices.ndim, _depth("scatter_nd", indices), dtype_of(indices), reduction)
-    return only(pipe.add(kernel, x=x, indices=indices, updates=updates))
+    depth = _depth("scatter_nd", indices)
+
+    def write(x: Value, updates: Value) -> Value:
+        kernel = ScatterND(dtype_of(x), x.ndim, indices.ndim, depth, dtype_of(indices), reduction)
+        return only(pipe.add(kernel, x=x, indices=indices, updates=updates))
+
+    return _combined(x, updates, reduction, write)
 
 
 def _indexed(op: str, x: Operand, indices: Operand, *others: Any) -> tuple[Pipeline, Value, Value]:
@@ -358,8 +377,14 @@ def _depth(op: str, indices: Value) -> int:
 
 
 def cumsum(x: Operand, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Value:
-    """Sums of the first 1, 2, .. elements along an axis, one addition after another, in x's type (ONNX CumSum)."""
+    """Sums of the first 1, 2, .. elements along an axis, one addition after another, in x's type (ONNX CumSum).
+
+    f16 and bf16 are added up in float32, and each sum is rounded.
+    """
     pipe, x = _entered("cumsum", x)
+    kind = dtype_of(x)
+    if kind in NARROW:
+        return cast(cumsum(cast(x, "f32"), axis, exclusive, reverse), kind)
     kernel = CumSum(dtype_of(x), x.ndim, axis_of("cumsum", axis, x.ndim), bool(exclusive), bool(reverse))
     return only(pipe.add(kernel, x=x))
 
@@ -370,6 +395,10 @@ def topk(x: Operand, k: int, axis: int = -1, largest: bool = True) -> tuple[Valu
     Equal ones come in the order of their places; NaN counts as larger than everything.
     """
     pipe, x = _entered("topk", x)
+    kind = dtype_of(x)
+    if kind in NARROW:  # float32 holds them, in their order
+        values, indices = topk(cast(x, "f32"), k, axis, largest)
+        return cast(values, kind), indices
     axis = axis_of("topk", axis, x.ndim)
     n = x.shape[axis]
     if isinstance(n, int) and k > n:

@@ -134,7 +134,7 @@ def _of_codes(
 def argmax(x: Operand, axis: int = -1, keepdims: bool = False, dtype: DTypeLike = "s64", last: bool = False) -> Value:
     """Index of the first largest element along an axis; NaN is the largest.
 
-    x        f32 or integer, with an element along the axis at least
+    x        f32, f16, bf16, f64 or integer, with an element along the axis at least
     axis     from the end where negative
     dtype    s64 or s32
     last     of several equal ones take the last

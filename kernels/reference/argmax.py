@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .arithmetic import to_f32
+
 
 def argmax(
     x: ArrayLike,
@@ -19,7 +21,7 @@ def argmax(
 
         out[..] = the smallest i with x[.., i, ..] == max over j of x[.., j, ..]
 
-    x         float32 or integer, any shape with at least one element along the axis
+    x         a float or integer, any shape with at least one element along the axis
     axis      counted from the end where negative
     keepdims  keep the axis with size 1
     dtype     int32 or int64
@@ -31,6 +33,8 @@ def argmax(
     Raises ValueError if the axis is empty.
     """
     x = np.asarray(x)
+    if x.dtype.kind not in "fiub" or x.dtype == np.float16:
+        x = to_f32(x)
     if x.shape[axis] == 0:
         raise ValueError(f"argmax along axis {axis} of shape {x.shape}: an empty axis has no largest element")
     find = np.argmin if least else np.argmax

@@ -54,7 +54,7 @@ def gather_nd(kernel: GatherND) -> Whole:
 @register("scatter_elements", backend="reference")
 def scatter_elements(kernel: ScatterElements) -> Whole:
     def fn(indices: Any, updates: Any, y: Any) -> None:
-        y[...] = moving.scatter_elements(y, indices, updates, kernel.axis, kernel.reduction)
+        y[...] = moving.scatter_elements(y, indices, updates, kernel.axis, kernel.sums)
 
     return _checked(fn)
 
@@ -62,7 +62,7 @@ def scatter_elements(kernel: ScatterElements) -> Whole:
 @register("scatter_nd", backend="reference")
 def scatter_nd(kernel: ScatterND) -> Whole:
     def fn(indices: Any, updates: Any, y: Any) -> None:
-        y[...] = moving.scatter_nd(y, indices, updates, kernel.reduction)
+        y[...] = moving.scatter_nd(y, indices, updates, kernel.sums)
 
     return _checked(fn)
 

@@ -150,17 +150,37 @@ def test_an_index_outside_is_named(executor):
             executor().run(pipe, {"x": X, "i": np.array([0, 5])})
 
 
-@pytest.mark.parametrize("reduction", ["none", "add", "max"])
-def test_scatters(reduction):
-    each = np.arange(2 * 6 * 7).reshape(2, 6, 7) % 5
-    new = RNG.standard_normal((2, 6, 7)).astype(np.float32)
-    run(lambda x, u: ops.scatter_elements(x, each, u, 1, reduction), x=X, u=new)
-    rows = np.array([[0, 1], [2, -1], [0, 1]])
-    found = run(lambda x, u: ops.scatter_nd(x, rows, u, reduction), x=X, u=new[0, :3])
-    wanted = X.copy()
-    for (a, b), row in zip(rows, new[0, :3], strict=True):
-        wanted[a, b] = {"none": row, "add": wanted[a, b] + row, "max": np.maximum(wanted[a, b], row)}[reduction]
-    same(found, wanted)
+COMBINED = {"none": lambda old, new: new, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reduction"), [("f4", "none"), ("f4", "add"), ("i8", "mul"), ("i1", "max"), ("f4", "min"), ("?", "add")]
+)
+def test_scatters_apply_what_meets_in_order_along_any_axis_at_any_depth(dtype, reduction):
+    x = (X * 3).astype(dtype)
+    every = reduction == "add" and dtype != "?"
+    for axis in range(3) if every else (1,):
+        each = RNG.integers(-x.shape[axis], x.shape[axis], (2, 4, 3))
+        new = RNG.integers(-4, 5, each.shape).astype(dtype)
+        wanted = x.copy()
+        for at in np.ndindex(each.shape):
+            place = (*at[:axis], each[at], *at[axis + 1 :])
+            wanted[place] = COMBINED[reduction](wanted[place], new[at])
+        same(run(lambda x, i, u, axis=axis: ops.scatter_elements(x, i, u, axis, reduction), x=x, i=each, u=new), wanted)
+    for depth in (1, 2, 3) if every else (2,):
+        rows = np.stack([RNG.integers(-n, n, (4, 2)) for n in x.shape[:depth]], -1)
+        new = RNG.integers(-4, 5, (4, 2, *x.shape[depth:])).astype(dtype)
+        wanted = x.copy()
+        for at in np.ndindex(rows.shape[:-1]):
+            place = tuple(rows[at])
+            wanted[place] = COMBINED[reduction](wanted[place], new[at])
+        same(run(lambda x, i, u: ops.scatter_nd(x, i, u, reduction), x=x, i=rows, u=new), wanted)
+
+
+def test_short_floats_that_are_scattered_are_rounded_once():
+    x = np.array([1, 2], ml_dtypes.bfloat16)
+    found = run(lambda x, u: ops.scatter_nd(x, np.zeros((3, 1), np.int64), u, "add"), x=x, u=np.full(3, 2**-8, x.dtype))
+    same(found, np.array([1 + 3 * 2**-8, 2], ml_dtypes.bfloat16))
 
 
 def test_order():

@@ -19,7 +19,6 @@ from ..tensors import check_made, element_type
 from . import linear
 
 FAR = 2**62
-NARROW = ("f16", "bf16")
 
 
 def moved(node: Node, move: Callable[[Any], Value]) -> Any:
@@ -189,24 +188,13 @@ def gather_nd(node: Node) -> Any:
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(node: Node) -> Any:
-    def written(x: Value, updates: Value, how: str) -> Value:
-        return ops.scatter_elements(x, node.value(1), updates, node.attr("axis", 0), how)
-
-    return _combined(node, written)
-
-
-def _combined(node: Node, write: Callable[[Value, Value, str], Value]) -> Value:
-    """Updates written into data; 16-bit floats that are combined with it are so in float32, and rounded at the end."""
-    x, updates, how = node.value(0), node.value(2), node.attr("reduction", "none")
-    kind = str(x.dtype)
-    if how == "none" or kind not in NARROW:
-        return write(x, updates, how)
-    return ops.cast(write(ops.cast(x, "f32"), ops.cast(updates, "f32"), how), kind)
+    x, indices, updates = (node.value(n) for n in range(3))
+    return ops.scatter_elements(x, indices, updates, node.attr("axis", 0), node.attr("reduction", "none"))
 
 
 @operator("ScatterND")
 def scatter_nd(node: Node) -> Any:
-    return _combined(node, lambda x, updates, how: ops.scatter_nd(x, node.value(1), updates, how))
+    return ops.scatter_nd(node.value(0), node.value(1), node.value(2), node.attr("reduction", "none"))
 
 
 @operator("DepthToSpace")
@@ -221,25 +209,14 @@ def space_to_depth(node: Node) -> Any:
 
 @operator("CumSum")
 def cumsum(node: Node) -> Any:
-    """Sums of 16-bit floats are added up in float32 and rounded at the end."""
-    axis, x = int(np.asarray(node.known(1)).reshape(-1)[0]), node.value(0)
-    kind, narrow = str(x.dtype), str(x.dtype) in NARROW
-    found = ops.cumsum(
-        ops.cast(x, "f32") if narrow else x, axis, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
-    )
-    return ops.cast(found, kind) if narrow else found
+    axis = int(np.asarray(node.known(1)).reshape(-1)[0])
+    return ops.cumsum(node.value(0), axis, bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0)))
 
 
 @operator("TopK")
 def topk(node: Node) -> Any:
-    """16-bit floats are put in order in float32, which holds them."""
     k = int(np.asarray(node.known(1) if node.has(1) else node.attr("k")).reshape(-1)[0])
-    x, axis, largest = node.value(0), node.attr("axis", -1), bool(node.attr("largest", 1))
-    kind = str(x.dtype)
-    if kind not in NARROW:
-        return ops.topk(x, k, axis, largest)
-    values, places = ops.topk(ops.cast(x, "f32"), k, axis, largest)
-    return ops.cast(values, kind), places
+    return ops.topk(node.value(0), k, node.attr("axis", -1), bool(node.attr("largest", 1)))
 
 
 @operator("OneHot")

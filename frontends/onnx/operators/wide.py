@@ -243,22 +243,12 @@ def _softmax_axes(node: Node, x: Value) -> list[int]:
 
 @_entered("ArgMax ArgMin Hardmax")
 def arg(node: Node) -> Any:
-    """Small floats in float32, which holds them; of float64, the places that equal the largest."""
+    """Small floats in float32, which holds them."""
     x = node.value(0)
-    if x.dtype.bits < 64:  # type: ignore[union-attr]
-        found = node.on(node.scope, [ops.cast(x, "f32")])
-        return ops.cast(reduce.softmax(found), str(x.dtype)) if node.op == "Hardmax" else reduce.arg(found)
-    if node.op == "Hardmax":
-        return ops.cast(reduce.softmax(node.on(node.scope, [_best(x, "max", _softmax_axes(node, x))])), "f64")
-    axis = axes_of([node.attr("axis", 0)], x.ndim, node)
-    best = _best(x, "max" if node.op == "ArgMax" else "min", axis)
-    return ops.argmax(best, axis[0], bool(node.attr("keepdims", 1)), last=bool(node.attr("select_last_index", 0)))
-
-
-def _best(x: Value, kind: str, axes: list[int]) -> Value:
-    """1 where an element is the largest or smallest along axes, and for NaN; 0 elsewhere."""
-    best = apply_array("reduce_doubles", x, kind=kind, axes=axes, keepdims=1)[0]
-    return ops.cast(ops.bitwise_or(ops.equal(x, best), ops.bitwise_not(ops.equal(x, x))), "u8")
+    kind = str(x.dtype)
+    if x.dtype.bits < 16:  # type: ignore[union-attr]
+        node = node.on(node.scope, [ops.cast(x, "f32")])
+    return ops.cast(reduce.softmax(node), kind) if node.op == "Hardmax" else reduce.arg(node)
 
 
 @_entered("LayerNormalization RMSNormalization")

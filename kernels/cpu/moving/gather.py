@@ -29,8 +29,34 @@ def loops(names: str, start: int = 0) -> list[str]:
     return [f"{'    ' * (start + d)}for {n} in range({n}0, {n}1):" for d, n in enumerate(names)]
 
 
+def along_last(depth: int, target: list[str], source: list[str], last: str, statement: str) -> list[str]:
+    """A loop over the last axis by views of the two rows, which LLVM makes vectors of where elements are neighbours.
+
+    target, source  indices of y and of what is read, `last` at their end
+    statement       over target[last] and source[last]
+    """
+    pad = "    " * depth
+    run = f"{last}0:{last}1"
+    return [
+        f"{pad}target = y[{', '.join([*target[:-1], run])}]",
+        f"{pad}source = {source[0]}[{', '.join([*source[1:-1], run])}]",
+        f"{pad}for {last} in range({last}1 - {last}0):",
+        *(f"{pad}    {line}" for line in statement.split("\n")),
+    ]
+
+
 def ranges(names: str) -> list[str]:
     return [f"{n}0, {n}1" for n in names]
+
+
+def moved_rows(depth: int, inner: str, target: list[str], source: list[str]) -> list[str]:
+    """Lines for y[target] = x[source] over the axes `inner`, which both end with."""
+    if not inner:
+        return [f"{'    ' * depth}y[{', '.join(target) or '()'}] = x[{', '.join(source)}]"]
+    copied = along_last(
+        depth + len(inner) - 1, target, ["x", *source], inner[-1], f"target[{inner[-1]}] = source[{inner[-1]}]"
+    )
+    return [*loops(inner[:-1], depth), *copied]
 
 
 @register("gather", backend="cpu")
@@ -46,21 +72,9 @@ def build_gather(kernel: Gather) -> Native:
     depth = len(before + index)
     lines.append(f"{'    ' * depth}place = indices[{', '.join(index) or '()'}]")
     lines += wrapped("place", f"x.shape[{kernel.axis}]", depth)
-    lines += loops(after[:-1], depth)
-    depth += len(after[:-1])
-    pad = "    " * depth
-    source = [*before, "place", *after[:-1]]
-    target = [*before, *index, *after[:-1]]
-    if after:
-        k = after[-1]
-        lines += [
-            f"{pad}source = x[{', '.join([*source, f'{k}0:{k}1'])}]",
-            f"{pad}target = y[{', '.join([*target, f'{k}0:{k}1'])}]",
-            f"{pad}for {k} in range({k}1 - {k}0):",
-            f"{pad}    target[{k}] = source[{k}]",
-        ]
-    else:
-        lines.append(f"{pad}y[{', '.join(target) or '()'}] = x[{', '.join(source)}]")
+    source = [*before, "place", *after]
+    target = [*before, *index, *after]
+    lines += moved_rows(depth, after, target, source)
     lines.append("return 0")
     return tile_text([*ranges(names), "x", "indices", "y"], lines)
 
@@ -91,8 +105,6 @@ def build_gather_nd(kernel: GatherND) -> Native:
         places.append(f"place{t}")
         lines.append(f"{pad}place{t} = indices[{', '.join([*outer, str(t)])}]")
         lines += wrapped(f"place{t}", f"x.shape[{kernel.batch + t}]", lead)
-    lines += loops(inner, lead)
-    pad = "    " * len(names)
     source = [*outer[: kernel.batch], *places, *inner]
-    lines += [f"{pad}y[{', '.join(names) or '()'}] = x[{', '.join(source)}]", "return 0"]
+    lines += [*moved_rows(lead, inner, [*names], source), "return 0"]
     return tile_text([*ranges(names), "x", "indices", "y"], lines)

@@ -6,20 +6,21 @@ from ...factory import register
 from ...forge import Native
 from ...indexing import AXES
 from ...moving.scatter import ScatterElements, ScatterND
-from .gather import loops, ranges, tile_text, wrapped
+from .gather import along_last, loops, ranges, tile_text, wrapped
 
 COMBINE = {
-    "none": "{new}",
-    "add": "{old} + {new}",
-    "mul": "{old} * {new}",
-    "max": "{old} if {old} >= {new} or {old} != {old} else {new}",
-    "min": "{old} if {old} <= {new} or {old} != {old} else {new}",
+    "none": "new",
+    "add": "old + new",
+    "mul": "old * new",
+    "max": "old if old >= new or old != old else new",
+    "min": "old if old <= new or old != old else new",
 }
 
 
-def _store(reduction: str, place: str, update: str, pad: str) -> list[str]:
-    combined = COMBINE[reduction].format(old="old", new="new")
-    return [f"{pad}new = {update}", f"{pad}old = {place}", f"{pad}{place} = {combined}"]
+def _store(reduction: str, place: str, update: str) -> list[str]:
+    if reduction == "none":
+        return [f"{place} = {update}"]
+    return [f"new = {update}", f"old = {place}", f"{place} = {COMBINE[reduction]}"]
 
 
 @register("scatter_elements", backend="cpu")
@@ -30,8 +31,8 @@ def build_scatter_elements(kernel: ScatterElements) -> Native:
     lines = [*loops(names), f"{pad}place = indices[{', '.join(names)}]"]
     lines += wrapped("place", f"y.shape[{kernel.axis}]", depth)
     target = ", ".join("place" if d == kernel.axis else n for d, n in enumerate(names))
-    lines += [*_store(kernel.reduction, f"y[{target}]", f"updates[{', '.join(names)}]", pad), "return 0"]
-    return tile_text([*ranges(names), "indices", "updates", "y"], lines)
+    lines += [f"{pad}{line}" for line in _store(kernel.sums, f"y[{target}]", f"updates[{', '.join(names)}]")]
+    return tile_text([*ranges(names), "indices", "updates", "y"], [*lines, "return 0"])
 
 
 @register("scatter_nd", backend="cpu")
@@ -45,8 +46,12 @@ def build_scatter_nd(kernel: ScatterND) -> Native:
     for t, place in enumerate(places):
         lines.append(f"{pad}{place} = indices[{', '.join([*outer, str(t)])}]")
         lines += wrapped(place, f"y.shape[{t}]", lead)
-    lines += loops(inner, lead)
-    pad = "    " * len(names)
-    update = f"updates[{', '.join(names) or '()'}]"
-    lines += [*_store(kernel.reduction, f"y[{', '.join([*places, *inner])}]", update, pad), "return 0"]
-    return tile_text([*ranges(names), "indices", "updates", "y"], lines)
+    if inner:
+        k = inner[-1]
+        lines += loops(inner[:-1], lead)
+        stored = "\n".join(_store(kernel.sums, f"target[{k}]", f"source[{k}]"))
+        lines += along_last(len(names) - 1, [*places, *inner], ["updates", *names], k, stored)
+    else:
+        update = f"updates[{', '.join(names) or '()'}]"
+        lines += [f"{pad}{line}" for line in _store(kernel.sums, f"y[{', '.join(places)}]", update)]
+    return tile_text([*ranges(names), "indices", "updates", "y"], [*lines, "return 0"])

@@ -6,7 +6,7 @@ COVERED = {
     "add", "add_quantized", "argmax", "cast", "clip", "conv", "copy", "cumsum", "dequantize", "dynamic_quantize",
     "elementwise", "elementwise_quantized", "extremes", "fill", "gather", "gather_elements", "gather_nd", "gemm",
     "linear", "logsoftmax", "lookup", "map", "normalize", "one_hot", "quantization_parameters", "quantize", "range",
-    "reduce", "relu", "requantize", "softmax", "topk", "transposed", "trilu",
+    "reduce", "relu", "requantize", "scatter_elements", "scatter_nd", "softmax", "topk", "transposed", "trilu",
 }  # fmt: skip
 
 

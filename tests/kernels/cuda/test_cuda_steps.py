@@ -126,7 +126,8 @@ def test_dynamic_quantization_by_row_and_by_tensor(dtype):
 def test_argmax_and_argmin_take_the_first_or_the_last_of_equals(last):
     x = np.random.default_rng(0).integers(0, 3, (4, 9)).astype(np.float32)
     x[1, 3] = x[1, 5] = np.nan
-    check(lambda v: (tw.ops.argmax(v, last=last), tw.ops.argmin(v, axis=0, last=last)), x)
+    for kind in ("f32", "bf16", "f16")[: 1 + 2 * last]:
+        check(lambda v: (tw.ops.argmax(v, last=last), tw.ops.argmin(v, axis=0, last=last)), x.astype(KINDS[kind]))
 
 
 def test_moving_data():
@@ -137,10 +138,26 @@ def test_moving_data():
     check(lambda x, i: tw.ops.gather(x, i, axis=1), codes, np.array([[3, -1], [0, 2]], np.int64))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "reduction"), [("f4", "add"), ("f4", "min"), ("i1", "mul"), ("u8", "max"), ("f8", "none"), ("?", "mul")]
+)
+def test_scatters_that_meet_are_applied_in_order(dtype, reduction):
+    rng = np.random.default_rng(0)
+    x, new = rng.integers(0, 100, (4, 5)).astype(dtype), rng.integers(-9, 9, (9, 5)).astype(dtype)
+    check(lambda x, i, u: tw.ops.scatter_nd(x, i, u, reduction), x, rng.integers(-4, 4, (9, 1)), new)
+    check(lambda x, i, u: tw.ops.scatter_nd(x, i, u, reduction), x, rng.integers(-4, 4, (9, 5, 2)), new)
+    for axis in (0, 1):
+        few = new[: 4 if axis else 9, :3]
+        where = rng.integers(-4, 4, few.shape)
+        check(lambda x, i, u, axis=axis: tw.ops.scatter_elements(x, i, u, axis, reduction), x, where, few)
+
+
 def test_an_index_outside_names_the_step():
     codes, places = np.arange(12, dtype=np.float32).reshape(3, 4), np.array([5], np.int64)
     with pytest.raises(Exception, match=r"gather.*an index is outside"):
         on(tw.CudaExecutor("interpreter"), lambda x, i: tw.ops.gather(x, i, axis=0), codes, places)
+    with pytest.raises(Exception, match=r"scatter_nd.*an index is outside"):
+        on(tw.CudaExecutor("interpreter"), tw.ops.scatter_nd, codes, places[:, None], codes[:1])
 
 
 def test_what_cuda_lacks_is_refused_by_name():
