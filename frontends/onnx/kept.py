@@ -101,25 +101,36 @@ class Source:
             files.discard(f"{self.key}.model", f"{type(error).__name__}: {error}")
             return None
 
-    def remember(self, pipe: Pipeline, proto: Any) -> None:
-        """Note that the model can be read, and say in its pipeline what that was made from."""
-        if self.key is None:
-            return
-        beside = {name: _hash(self.folder, name) for name in _locations(proto)} if MARK in self.data else {}
-        if any(was is None for was in beside.values()):
+    def beside(self, proto: Any) -> dict[str, str | None]:
+        """The hashes of the files beside the model that its tensors are in, before they are read."""
+        if self.key is None or MARK not in self.data:
+            return {}
+        return {name: _hash(self.folder, name) for name in _locations(proto)}
+
+    def remember(self, pipe: Pipeline, beside: Mapping[str, str | None]) -> None:
+        """Note that the model can be read, and say in its pipeline what that was made from.
+
+        beside   as before the files were read: nothing is noted where one has changed since
+        """
+        if self.key is None or any(was is None for was in beside.values()) or self._changed(beside):
             return
         fixed = pipe.fixed_shapes()
         note = {"name": pipe.name, "shapes": fixed, "beside": beside}
         if files.write(f"{self.key}.model", json.dumps(note).encode()):
             pipe.identity = self._identity(beside)
 
-    def _changed(self, beside: Mapping[str, str]) -> list[str]:
+    def _changed(self, beside: Mapping[str, str | None]) -> list[str]:
         return [name for name, was in beside.items() if _hash(self.folder, name) != was]
 
     def _unchanged(self, beside: Mapping[str, str], read: Callable[[], Pipeline]) -> Pipeline:
+        self._check(beside)  # before, so that nothing is said of what another model's files lack
+        made = read()
+        self._check(beside)
+        return made
+
+    def _check(self, beside: Mapping[str, str]) -> None:
         for name in self._changed(beside):
             raise FileFormatError(f"{name!r} has changed since the model was loaded; load the model again")
-        return read()
 
     def _identity(self, beside: Mapping[str, str | None]) -> str:
         return f"{self.key} {json.dumps(dict(sorted(beside.items())))}"

@@ -159,9 +159,10 @@ def load(
     if later is not None:
         return later
     model = from_bytes()
+    beside = kept.beside(model.proto)
     made = _load(model, shapes, given)
     if isinstance(made, Open):
-        kept.remember(made, model.proto)
+        kept.remember(made, beside)
     return made
 
 

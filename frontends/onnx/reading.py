@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Model:
     """A parsed model, the version of each operator set, and the folder that its external data may lie in.
 
     layers   what nodes of the domain "tilework" stand for (quantizing/); no file has any
+    states   of the files of that folder that tensors were read from
     """
 
     proto: Any
@@ -32,6 +33,7 @@ class Model:
     folder: Path | None
     name: str
     layers: tuple[Any, ...] = ()
+    states: dict[str, tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)
 
 
 def package() -> Any:
@@ -95,15 +97,15 @@ def _parse(onnx: Any, data: bytes, name: str) -> Any:
 
 def _check_text(message: Any, where: str) -> None:
     """FileFormatError for a text that is not UTF-8: protobuf hands it out as bytes, which are no name."""
-    for field, value in message.ListFields():
+    for each, value in message.ListFields():
         repeated = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-        if field.type == field.TYPE_MESSAGE:
+        if each.type == each.TYPE_MESSAGE:
             for part in value if repeated else (value,):
                 _check_text(part, where)
-        elif field.type == field.TYPE_STRING:
+        elif each.type == each.TYPE_STRING:
             for text in value if repeated else (value,):
                 if not isinstance(text, str):
-                    raise FileFormatError(f"{where}: {field.full_name} is not UTF-8: {bytes(text[:40])!r}")
+                    raise FileFormatError(f"{where}: {each.full_name} is not UTF-8: {bytes(text[:40])!r}")
 
 
 def _opsets(imports: Iterable[Any], name: str) -> dict[str, int]:

@@ -216,7 +216,7 @@ class Scope:
         """The Python value of an attribute."""
         onnx = package()
         if proto.type == onnx.AttributeProto.TENSOR:
-            return to_array(proto.t, self.model.folder, where)
+            return to_array(proto.t, self.model.folder, where, self.model.states)
         if proto.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             return proto.g if proto.type == onnx.AttributeProto.GRAPH else list(proto.graphs)
         found = onnx.helper.get_attribute_value(proto)
@@ -261,7 +261,7 @@ class Scope:
     def enter_initializers(self, graph: Any) -> None:
         where = f"graph {graph.name!r}" if graph.name else self.model.name
         for tensor in graph.initializer:
-            self.names[tensor.name] = to_array(tensor, self.model.folder, where)
+            self.names[tensor.name] = to_array(tensor, self.model.folder, where, self.model.states)
         if graph.sparse_initializer:
             raise Unsupported(f"{where}: sparse initializers; dense ones work")
 

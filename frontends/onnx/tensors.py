@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ...primitives.errors import FileFormatError, Unsupported
 from .reading import package
 
 Array = np.ndarray[Any, Any]
+State = tuple[int, ...]  # of a file: its number, size and time of change
 MOST = 1 << 31  # elements of one tensor: more than any machine that this runs on should take from a file
 MOST_MADE = 1 << 26  # elements that are made while a file is read, of numbers that say no more than how many
 MOST_FOLDED = 1 << 24  # elements of such a constant that a run can make as well: it is left to it
@@ -47,8 +49,11 @@ def element_type(code: int, where: str) -> np.dtype[Any]:
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code))
 
 
-def to_array(tensor: Any, folder: Path | None, where: str) -> Array:
-    """The array that a TensorProto holds, or says to find in a file."""
+def to_array(tensor: Any, folder: Path | None, where: str, states: dict[str, State] | None = None) -> Array:
+    """The array that a TensorProto holds, or says to find in a file.
+
+    states   of the files that were read so far, by their names; FileFormatError where one is no longer what it was
+    """
     onnx = package()
     where = f"{where}: tensor {tensor.name!r}" if tensor.name else where
     dtype = element_type(tensor.data_type, where)
@@ -56,7 +61,7 @@ def to_array(tensor: Any, folder: Path | None, where: str) -> Array:
     shape = tuple(int(n) for n in tensor.dims)
     nbytes = -(-count * bits_of(dtype) // 8)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        raw = _external(tensor, folder, nbytes, where)
+        raw = _external(tensor, folder, nbytes, where, {} if states is None else states)
         return _unpacked(raw, dtype, count, where).reshape(shape)
     if tensor.HasField("raw_data"):
         if len(tensor.raw_data) != nbytes:
@@ -92,7 +97,7 @@ def _unpacked(raw: bytes | memoryview, dtype: np.dtype[Any], count: int, where: 
     return codes.astype(dtype)
 
 
-def _external(tensor: Any, folder: Path | None, nbytes: int, where: str) -> bytes:
+def _external(tensor: Any, folder: Path | None, nbytes: int, where: str, states: dict[str, State]) -> bytes:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -114,5 +119,10 @@ def _external(tensor: Any, folder: Path | None, nbytes: int, where: str) -> byte
             f"{path.stat().st_size}"
         )
     with path.open("rb") as file:
+        stat = os.fstat(file.fileno())
+        state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         file.seek(offset)
-        return file.read(nbytes)
+        raw = file.read(nbytes)
+    if len(raw) != nbytes or states.setdefault(location, state) != state:
+        raise FileFormatError(f"{where}: {location!r} has changed since the model was loaded; load the model again")
+    return raw

@@ -1,6 +1,8 @@
 """A model that was read before: nothing is read again until somebody looks, and what was kept is of these very files."""
 
 import copy
+import importlib
+import os
 import pickle
 
 import numpy as np
@@ -16,6 +18,7 @@ from tilework.primitives.errors import FileFormatError
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+load = importlib.import_module("tilework.frontends.onnx.load")  # the package has a function of that name
 X = np.random.default_rng(1).normal(size=(3, 8)).astype(np.float32)
 
 
@@ -122,6 +125,55 @@ def test_files_beside_the_model_count(tmp_path):
     assert not np.array_equal(run(file), want)
     with pytest.raises(FileFormatError, match=r"'w\.bin' has changed since the model was loaded"):
         len(pipe.steps)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first load", "second load"])
+def test_files_that_change_while_they_are_read_are_kept_for_nobody(tmp_path, monkeypatch, again):
+    """What is computed of the old weights would be found under the name of the new ones, for ever."""
+    file, beside = tmp_path / "m.onnx", tmp_path / "w.bin"
+    onnx.save(model(), file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    old, stat = beside.read_bytes(), beside.stat()
+    new = bytes(b ^ 0x80 if n % 4 == 3 else b for n, b in enumerate(old))
+    want = X @ np.frombuffer(new, np.float32).reshape(8, 5) <= 0
+    pipe = None
+    if again:
+        run(file)
+        pipe = tw.onnx.load(file)
+        assert isinstance(pipe, Later)
+    translated = load._translated
+
+    def slow(*given, **named):
+        made = translated(*given, **named)
+        beside.write_bytes(new)
+        os.utime(beside, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # neither size nor time tells
+        return made
+
+    monkeypatch.setattr(load, "_translated", slow)
+    if pipe is None:
+        assert tw.onnx.load(file).identity is None
+    else:
+        with pytest.raises(FileFormatError, match="has changed since the model was loaded"):
+            len(pipe.steps)
+    monkeypatch.undo()
+    for _ in range(2):
+        assert np.array_equal(run(file) == 0, want)
+
+
+def test_a_file_that_changes_is_not_read_as_part_of_a_model_that_was_loaded_before(tmp_path):
+    """A model whose inputs' values decide its structure is translated again for other values."""
+    file = tmp_path / "m.onnx"
+    made = model()
+    made.graph.node.append(helper.make_node("Reshape", ["y", "shape"], ["z"]))
+    made.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    onnx.save(made, file, save_as_external_data=True, location="w.bin", size_threshold=0)
+    pipe = tw.onnx.load(file)
+    first = tw.SingleThreadExecutor().run(pipe, {"x": X, "shape": np.array([5, 3])})["z"]
+    assert first.shape == (5, 3)
+    raw = (tmp_path / "w.bin").read_bytes()
+    (tmp_path / "w.bin").write_bytes(raw + b"more")
+    with pytest.raises(FileFormatError, match=r"'w\.bin' has changed since the model was loaded"):
+        tw.SingleThreadExecutor().run(pipe, {"x": X, "shape": np.array([1, 15])})
 
 
 def test_a_damaged_note_is_read_anew(path, place):

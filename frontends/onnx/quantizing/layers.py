@@ -51,12 +51,12 @@ def constants_of(model: Model) -> dict[str, Array]:
     found = {}
     for tensor in model.proto.graph.initializer:
         if tensor.data_type == tensor.FLOAT:
-            found[tensor.name] = to_array(tensor, model.folder, model.name)
+            found[tensor.name] = to_array(tensor, model.folder, model.name, model.states)
     for node in model.proto.graph.node:
         if node.op_type == "Constant" and node.domain in (DEFAULT, "ai.onnx"):
             for attribute in node.attribute:
                 if attribute.name == "value" and attribute.t.data_type == attribute.t.FLOAT:
-                    found[node.output[0]] = to_array(attribute.t, model.folder, model.name)
+                    found[node.output[0]] = to_array(attribute.t, model.folder, model.name, model.states)
     return found
 
 
