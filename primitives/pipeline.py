@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,10 +28,12 @@ class Pipeline:
 
     Build it by values (`tilework.ops`) or by `add`; every edge is checked as it is made.
 
-    identity   what it was made from, where that says everything about it: pipelines with the same one are the same
+    identity   what it was made from, where that says everything about it: pipelines with the same one are the same. None
+               as soon as a part of it is another one
     """
 
-    identity: str | None = None
+    _identity: str | None = None
+    _made_of: tuple[Any, ...] = ()
 
     def __init__(self, name: str = "pipeline") -> None:
         self.name = name
@@ -40,6 +43,26 @@ class Pipeline:
         self.updates: dict[str, Value] = {}
         self.constraints: list[Constraint] = []
         self._numbers: dict[str, int] = {}  # of each stem of a made-up name, the first that may be free
+
+    @property
+    def identity(self) -> str | None:
+        if self._identity is not None and not _same(self._made_of, self._parts()):
+            self.identity = None
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: str | None) -> None:
+        self._identity = identity
+        self._made_of = () if identity is None else self._parts()
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What it consists of: an assignment to any of it makes another pipeline."""
+        found: list[Any] = [*self.outputs, *self.outputs.values(), *self.updates, *self.updates.values()]
+        for step in self.steps:
+            found += (step, step.kernel, *step.inputs.values(), *step.outputs.values())
+        for name, value in self.values.items():
+            found += (name, value, value.dtype, value.shape, value.quant, value.data)
+        return tuple(found)
 
     # What comes in -----------------------------------------------------------------------------------------------
 
@@ -449,6 +472,10 @@ def _asked(spec: ArgSpec) -> str:
 def _size_name(name: str) -> str:
     """The name of a size that belongs to an argument, whatever letters that has."""
     return "rank_of_" + "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+
+
+def _same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 __all__ = ["Edge", "Pipeline", "Step", "Value", "initial_of", "number"]

@@ -30,7 +30,7 @@ class Later(Pipeline):
     """The pipeline of a model that was read before, read again when its parts are asked for."""
 
     def __init__(self, identity: str, note: Mapping[str, Any], read: Callable[[], Pipeline]) -> None:
-        self.identity = identity
+        self._identity = identity
         self.name = str(note["name"])
         fixed = note["shapes"]
         self._fixed = None if fixed is None else {str(name): tuple(map(int, shape)) for name, shape in fixed.items()}
@@ -53,9 +53,14 @@ class Later(Pipeline):
                 made = self._read()
                 for value in made.values.values():
                     value.pipeline = self
-                self.__dict__.update({name: x for name, x in vars(made).items() if name != "identity"})
+                own = ("_identity", "_made_of")
+                self.__dict__.update({name: x for name, x in vars(made).items() if name not in own})
+                self._made_of = self._parts()
                 self._made = made
             return self._made
+
+    def _parts(self) -> tuple[Any, ...]:
+        return () if "steps" not in self.__dict__ else super()._parts()
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """As `Pipeline.fixed_shapes`."""

@@ -1,5 +1,6 @@
 """Kept plans: the same bytes and the same explanation as the plan made anew, and nothing from a file that is not whole."""
 
+import copy
 import importlib.util
 import logging
 import os
@@ -149,6 +150,11 @@ def test_a_pipeline_that_is_changed_is_no_longer_what_it_was(place):
         lambda p: p.output("acc", p.values["w"]),
         lambda p: p.input("another", "u8", (3,)),
         lambda p: p.add(p.steps[0].kernel, **{s: v for s, v in p.steps[0].inputs.items()}),
+        lambda p: setattr(p.values["w"], "data", np.array(p.values["w"].data)),  # parts that are put in its place
+        lambda p: setattr(p.steps[0], "kernel", copy.copy(p.steps[0].kernel)),
+        lambda p: p.steps[1].inputs.update(x=p.steps[0].outputs["acc"]) or p.steps.pop(),
+        lambda p: p.outputs.pop("sum"),
+        lambda p: setattr(p.values["x"], "quant", tw.QuantParams(0.5, 3, "u8")),
     ):
         pipe = network()
         change(pipe)

@@ -176,6 +176,17 @@ def test_a_file_that_changes_is_not_read_as_part_of_a_model_that_was_loaded_befo
         tw.SingleThreadExecutor().run(pipe, {"x": X, "shape": np.array([1, 15])})
 
 
+def test_weights_that_are_replaced_count(path):
+    pipe = tw.onnx.load(path)
+    w = next(value for value in pipe.values.values() if value.kind == "constant")
+    assert pipe.identity is not None
+    w.data = -w.data
+    assert pipe.identity is None
+    found = tw.TilingExecutor(1).run(pipe, {"x": X})["y"]
+    assert np.array_equal(found, tw.SingleThreadExecutor("reference").run(pipe, {"x": X})["y"])
+    assert not np.array_equal(found, run(path))
+
+
 def test_a_damaged_note_is_read_anew(path, place):
     for note in place.glob("*.model"):
         files.write(note.name, b'{"name": 3}')
