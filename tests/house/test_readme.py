@@ -96,8 +96,9 @@ def test_the_lines_that_a_kernel_costs_are_counted():
     assert len(table) >= 4
 
 
-def test_the_page_on_numbers_names_tests_that_exist():
-    text = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["numerics.md", "faults.md"])
+def test_pages_name_tests_that_exist(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     named, file = 0, None
     for path, name in re.findall(r"`(tests/[\w/]+\.py)?::(\w+)`", text):
         file = path or file
