@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -94,7 +95,8 @@ class Variant:
 
 _variants: dict[tuple[str, str], list[Variant]] = {}
 _loaded: set[tuple[str, str | None]] = set()  # backends and kernels whose own implementations have been imported
-_asked: set[str] = set()
+_asked: set[str] = set()  # backends for which installed packages have been asked
+_asking = threading.local()  # those for which this thread is asking
 _changed: set[str] = set()  # backends to which somebody else has added variants, or from which some were taken
 
 
@@ -127,7 +129,10 @@ def register(
             _load(backend, name)  # what replaces one of ours comes after it, whoever is asked for first
         found = Variant(name, backend, variant, build, needs, priority, dict(tile_params or {}), tile_model)
         known = _variants.setdefault((name, backend), [])
-        known[:] = [v for v in known if v.variant != variant] + [found]
+        replaced = [v for v in known if v.variant == variant]
+        known.append(found)  # another thread may be adding to the same family: nothing of it gets lost
+        for each in replaced:
+            known.remove(each)
         return build
 
     return add
@@ -214,12 +219,12 @@ def _load(backend: str, name: str | None = None) -> None:
     """
     if (backend, name) in _loaded:
         return
-    _loaded.add((backend, name))
     homes = _homes(backend) or {}
     family = () if name is None else _family(name)
     for module, theirs in homes.items():
         if name is None or any(key in theirs for key in family):
             importlib.import_module(f"{__package__}.{backend}.{module}")
+    _loaded.add((backend, name))  # only now: another thread would look for what is not there yet
 
 
 @lru_cache
@@ -233,11 +238,18 @@ def _homes(backend: str) -> Mapping[str, Sequence[str]] | None:
 
 def _load_plugins(backend: str) -> None:
     """Import what installed packages announce: this backend, and kernels whose implementations may be for it."""
-    _asked.add(backend)
-    point = announced(BACKENDS).get(backend)
-    if point is not None:
-        load(point)
-    load_steps()
+    asking = _asking.__dict__.setdefault("backends", set())
+    if backend in asking:  # by what it is importing
+        return
+    asking.add(backend)
+    try:
+        point = announced(BACKENDS).get(backend)
+        if point is not None:
+            load(point)
+        load_steps()
+    finally:
+        asking.discard(backend)
+        _asked.add(backend)
 
 
 def _miss(name: str, backend: str, refused: list[str]) -> str:

@@ -36,7 +36,7 @@ def limit() -> int:
     given = os.environ.get(LIMIT, "")
     if os.environ.get(SWITCH) == "0":
         return 0
-    return int(given) if given.isdigit() else DEFAULT_LIMIT
+    return int(given) if given.isdecimal() else DEFAULT_LIMIT
 
 
 def exists(name: str) -> bool:

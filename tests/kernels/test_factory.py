@@ -155,6 +155,38 @@ def test_a_step_loads_no_other_step():
     assert done.stdout.strip() == "[]"
 
 
+AT_ONCE = """
+import sys
+import threading
+
+from tilework.kernels import factory
+
+sys.setswitchinterval(1e-5)
+ready, missed = threading.Barrier(6), []
+
+
+def ask(name):
+    ready.wait()
+    try:
+        factory.find(name, "reference")
+    except Exception as error:
+        missed.append(f"{name}: {error}")
+
+
+threads = [threading.Thread(target=ask, args=(name,)) for name in ["softmax_f32", "gemm_f32", "conv_f32"] * 2]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not missed, missed
+"""
+
+
+def test_threads_that_ask_first_at_once_find_everything():
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_replaces_a_shipped_implementation_stays_whichever_is_asked_for_first():
     code = (
         "from tilework.kernels import factory\n"
