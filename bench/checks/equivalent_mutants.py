@@ -20,6 +20,7 @@ REASONS = {
     "text": "the wording or the spacing of what people read, or of a file that is read back the same",
     "words": "a number of the call or a word that what is called does not use here",
     "room": "takes more memory than it needs, and nothing else changes",
+    "limit": "a limit against absurd files, of which the order of magnitude counts",
 }
 
 
@@ -137,7 +138,19 @@ ALIKE: tuple[Alike, ...] = (
         "executors/states.py",
         "return bool(flags.c_contiguous and flags.writeable and flags.aligned and address_of(array) % max(align, 1) == 0)",
         "again",
-        ("1 is",),
+        ("1 is", "Mod is"),
+    ),
+    Alike("primitives/archives.py", "left = max(self._length - self.tell(), 0)", "same", ("0 is",)),
+    Alike(
+        "primitives/storage.py",
+        "LARGEST_GRAPH = 64 * 2**20  # bytes of JSON; larger is refused before it is read",
+        "limit",
+    ),
+    Alike(
+        "primitives/memory.py",
+        'self.__array_interface__ = {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, readonly)}',
+        "words",
+        ("3 is",),
     ),
 )
 

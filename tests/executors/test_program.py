@@ -6,6 +6,7 @@ import pytest
 import tilework as tw
 from tilework.executors import crew, lowering, program
 from tilework.kernels import dispatch
+from tilework.primitives.memory import array_at
 
 
 def prepared(threads, steps=3):
@@ -59,3 +60,44 @@ def test_constants_begin_on_a_cache_line_and_have_bytes_behind_them(count):
         assert (copy == given).all()
         assert not copy.flags.writeable
         assert copy.base.size >= 2 * count + 64
+        behind = array_at(copy.ctypes.data + copy.nbytes, (64,), (1,), np.dtype(np.uint8), True, copy)
+        assert not behind.any()
+
+
+def test_a_run_ends_with_nought_and_a_trace_has_every_call():
+    plan = prepared(1)
+    binding = plan.prepare({"x": (64, 40)})
+    (made,) = binding.parts
+    x, y = np.ones((64, 40), np.float32), np.zeros((64, 40), np.float32)
+    memory = program.RunMemory(1, binding.bases, binding.arena_bytes, binding.local_bytes, binding.progress_words)
+    for name, array in zip(binding.externals, (x, y), strict=True):
+        memory.bases[:, binding.placed[name].base] = array.ctypes.data
+    assert memory.run(made, False) == 0
+    assert (y == -1).all()
+    events = memory.trace(made)
+    assert len(events) == sum(stage.tiles for stage in made.stages)
+    assert set(events[:, 1].tolist()) <= set(range(len(made)))
+
+
+def test_the_part_of_an_axis_is_its_two_columns():
+    from tilework.executors import verify
+
+    pipe = tw.Pipeline("p")
+    pipe.output("y", tw.ops.gemm(pipe.input("x", "u8", (4, 8)), np.ones((8, 6), np.int8)))
+    ranges = np.arange(12).reshape(2, 6)
+    names = [axis.name for axis in tw.primitives.kernel.index_space(pipe.steps[0].kernel).axes]
+    for n, name in enumerate(names):
+        assert verify._part(ranges, pipe.steps[0], name).tolist() == ranges[:, 2 * n : 2 * n + 2].tolist()
+
+
+def test_a_plan_hands_its_export_out(monkeypatch):
+    import tilework.executors.export as module
+
+    monkeypatch.setattr(module, "export", lambda plan, folder, shapes, **more: (plan, folder, shapes, more))
+    plan = prepared(1)
+    assert plan.export("f", None, name="n", link=False) == (
+        plan,
+        "f",
+        None,
+        {"name": "n", "levels": None, "link": False},
+    )

@@ -1,0 +1,84 @@
+"""What primitives share: nothing of it can be changed by those who hold it, and small rules at their edges."""
+
+import dataclasses
+import importlib
+import pkgutil
+
+import numpy as np
+import pytest
+
+import tilework as tw
+from tilework import primitives
+from tilework.primitives import dlpack
+from tilework.primitives.arena import Arena, BufferId
+from tilework.primitives.errors import DTypeMismatch, QuantizationError, TileworkError
+from tilework.primitives.kernel import ArgSpec
+from tilework.primitives.layout import LayoutSpec
+
+OPEN = {"Value", "Step"}  # a pipeline adds to them while it is built
+
+
+def test_all_but_values_and_steps_is_frozen():
+    seen = set()
+    for found in pkgutil.iter_modules(primitives.__path__, f"{primitives.__name__}."):
+        module = importlib.import_module(found.name)
+        for name, made in vars(module).items():
+            if dataclasses.is_dataclass(made) and made.__module__ == module.__name__:
+                assert made.__dataclass_params__.frozen == (name not in OPEN), name
+                seen.add(name)
+    assert seen >= OPEN | {"ArgSpec", "Axis", "Affine", "DType", "Edge", "IndexSpace", "LayoutSpec"}
+
+
+def test_devices_of_dlpack_are_those_of_the_standard():
+    assert {1, 3, 11} == set(dlpack._HOST)  # kDLCPU, kDLCUDAHost, kDLROCMHost
+    assert dlpack._CUDA == (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+
+def test_a_buffer_that_an_arena_has_not_is_nowhere():
+    arena = Arena([(8, 0, 1, 64), (8, 0, 1, 64)])
+    assert {arena.offset(BufferId(n)) for n in range(2)} == {0, 64}
+    for n in (-1, 2):
+        with pytest.raises(TileworkError):
+            arena.offset(BufferId(n))
+
+
+def test_a_cut_of_parameters_is_checked_against_the_tensor_s_shape():
+    params = tw.QuantParams(np.ones((4, 2), np.float32), 0, "s8", (0, 1), (1, 32))
+    assert params.sliced(0, 1, 3, (4, 64)).scale.shape == (2, 2)
+    with pytest.raises(QuantizationError):
+        params.sliced(0, 1, 3, (4, 200))
+    with pytest.raises(QuantizationError):
+        tw.QuantParams(np.ones(3, np.float32), 0, "s8", 0).sliced(1, 0, 1, (4, 4))
+
+
+def test_a_dimension_of_a_block_is_that_of_its_axis():
+    layout = LayoutSpec((64, 32), blocks=((0, 16), (1, 4)))
+    assert [layout._axis_of(n) for n in range(4)] == [0, 1, 0, 1]
+
+
+class Applies:
+    """A kernel that takes a function."""
+
+    name = "applies"
+
+    def signature(self):
+        return ArgSpec("x", "f32", shape=("N",)), ArgSpec("f", "function"), ArgSpec("y", "f32", "write", shape=("N",))
+
+    def execute(self, ctx):
+        ctx.write("y")[...] = ctx.read("f")(ctx.read("x"))
+
+
+def test_a_function_is_given_to_a_pipeline_that_is_called():
+    inner = tw.Pipeline("inner")
+    inner.output("y", inner.add(Applies(), x=inner.input("x", "f32", ("N",)), f=inner.argument("f", "function")))
+    for given, works in ((np.negative, True), (3.0, False)):
+        outer = tw.Pipeline("outer")
+        x = outer.input("x", "f32", (3,))
+        if not works:
+            with pytest.raises(DTypeMismatch):
+                outer.call(inner, x=x, f=given)
+            continue
+        found = outer.call(inner, x=x, f=given)
+        outer.output("y", found["y"] if isinstance(found, dict) else found)
+        y = tw.SingleThreadExecutor("reference").run(outer, {"x": np.arange(3, dtype=np.float32)})["y"]
+        assert y.tolist() == [0, -1, -2]
