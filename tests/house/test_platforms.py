@@ -74,6 +74,23 @@ for executor in (tw.SingleThreadExecutor(), tw.TilingExecutor(1), tw.TilingExecu
     found = executor.run(pipe, data)
     assert all((found[k] == right[k]).all() for k in right), executor
 assert list(place.glob("*.twk"))
+
+# A plan that may be kept: nothing is asked of this system for it, and object files are none of Linux's there.
+from tilework.executors.kept import files
+from tilework.kernels import machine_code
+
+pipe.identity = "away"
+for kind in ("objects of Linux", "other objects"):
+    if kind == "other objects":
+        machine_code._symbols = lambda file: None
+        files.clear()
+    for threads in (1, 3):
+        for _ in range(2):
+            kept = tw.TilingExecutor(threads).compile(pipe, {"x": (300, 40)})
+            for _ in range(2):
+                found = kept.run(data)
+                assert all((found[k] == right[k]).all() for k in right), kind
+    assert kind == "objects of Linux" or not [p for p, _ in files.entries() if p.suffix == ".run"]
 pipe.save(folder / "p.tw")
 again = tw.TilingExecutor(2).run(tw.Pipeline.load(folder / "p.tw"), data)
 assert all((again[k] == right[k]).all() for k in right)
