@@ -68,6 +68,8 @@ Sizes = Annotated[
     list[str] | None, typer.Option("--size", metavar="NAME=N", help="Give a size that is known only at run time.")
 ]
 
+Trust = Annotated[bool, typer.Option("--trust", help="Run the functions that a saved pipeline holds as text.")]
+
 
 @app.command()
 def explain(
@@ -85,13 +87,14 @@ def explain(
             metavar="NAME", help="Show the CUDA graph instead: cuda:0 and so on, or interpreter, without a GPU."
         ),
     ] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Show a pipeline: what comes in, its steps in order, its edges, and what runs each step."""
     from .. import CudaExecutor
     from . import targets
 
-    pipe = targets.load(target)
+    pipe = targets.load(target, trust)
     runs = None if device is None else CudaExecutor(device)
     if mermaid or svg:
         graph: Any = targets.lowered(pipe) if lowered else pipe
@@ -111,8 +114,8 @@ def run(
         list[str] | None,
         typer.Option(
             "--input",
-            metavar="NAME=FILE.npy",
-            help="Give an input, a number, or a FILE.npz of several; others are random.",
+            metavar="[NAME=]FILE.npy",
+            help="Give an input, or NAME=NUMBER, or a FILE.npz of several; others are random.",
         ),
     ] = None,
     sizes: Sizes = None,
@@ -131,19 +134,25 @@ def run(
     repeat: Annotated[
         int, typer.Option(min=1, metavar="N", help="Run so often more, and say how long a run takes.")
     ] = 1,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline or an ONNX model and say what came out."""
     from . import targets
 
-    result = targets.run(target, inputs or (), sizes or (), executor, seed, save, profile, trace, threads, repeat)
+    result = targets.run(
+        target, inputs or (), sizes or (), executor, seed, save, profile, trace, threads, repeat, trust
+    )
     print_json(result) if as_json else targets.show(result)
 
 
 @app.command()
 def compare(
     parent: Annotated[str, typer.Argument(metavar="A.onnx", help="The model to compare with, say in float.")],
-    child: Annotated[str, typer.Argument(metavar="B.onnx", help="The model to judge, say quantized.")],
+    child: Annotated[
+        str | None,
+        typer.Argument(metavar="[B.onnx]", help="The model to judge, say quantized; left out: A as it runs here."),
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option("--data", metavar="NAME=FILE.npy", help="Inputs, as for run; others are random."),
@@ -151,12 +160,15 @@ def compare(
     sizes: Sizes = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the random inputs.")] = 0,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the table as a picture too.")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="NAME", help="Without B: reference, or onnxruntime without optimizations.")
+    ] = "reference",
     as_json: Json = False,
 ) -> None:
-    """Compare two ONNX models tensor by tensor: the signal to noise ratio of each, worst first."""
+    """Compare two ONNX models, or one with its reference, tensor by tensor: signal to noise ratios, the worst first."""
     from . import layers
 
-    result = layers.compare(parent, child, data or (), sizes or (), seed)
+    result = layers.compare(parent, child, data or (), sizes or (), seed, against)
     if plot is not None:
         layers.draw(result, plot)
     print_json(result) if as_json else layers.show(result)
@@ -279,13 +291,14 @@ def bench_schemes(
 
 
 def main(args: list[str] | None = None) -> None:
-    """Entry point of the console script. An error of the library is one line on stderr and exit status 2."""
+    """Entry point of the console script. An error of the library, or of files, is one line on stderr and exit status 2."""
     try:
         app(args, prog_name="tilework")
     except Exception as error:
         from ..primitives.errors import TileworkError
 
-        if not isinstance(error, TileworkError):
+        if not isinstance(error, (TileworkError, OSError, MemoryError)):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        what = "not enough memory: " if isinstance(error, MemoryError) else ""
+        print(f"error: {what}{error}", file=sys.stderr)
         sys.exit(2)

@@ -113,7 +113,7 @@ def show(facts: dict[str, Any]) -> None:
         )
     wide_console().print(table)
     for name, value in facts["outputs"].items():
-        print(f"output {name}: {_db(value)} dB of signal to noise")
+        print(f"output {name}: {_db(value)}" + (" dB of signal to noise" if abs(value) < 999 else ""))
     print(
         f"{facts['output']}: {facts['bits']:.2f} bits a weight, {facts['bytes']} bytes; {facts['float_bytes']} before"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import runpy
 import sys
 import time
@@ -23,9 +24,13 @@ from tilework.primitives.errors import ArgumentError, FileFormatError, SizeError
 from tilework.primitives.pipeline import Value
 from tilework.primitives.sizes import evaluate_shape, names, solve
 
+LARGEST = 1 << 35  # bytes of an input that is drawn
 
-def load(target: str) -> tw.Pipeline:
+
+def load(target: str, trust: bool = False) -> tw.Pipeline:
     """Return the pipeline that a command-line word names.
+
+    trust    whether functions that a saved pipeline holds are run: their text is code
 
     target   the path of a saved pipeline or of an ONNX model (.onnx), or `file.py:name`, where name is a Pipeline or
              makes one without arguments
@@ -41,7 +46,12 @@ def load(target: str) -> tw.Pipeline:
         raise ArgumentError(f"which pipeline of {target}? write {target}:name")
     if target.endswith(".onnx"):
         return tw.onnx.load(target)
-    return tw.Pipeline.load(target)
+    try:
+        return tw.Pipeline.load(target, functions="run" if trust else "refuse")
+    except FileFormatError as error:
+        if "functions='run'" in str(error):
+            raise FileFormatError(f"{error}; on the command line: --trust") from None
+        raise
 
 
 def load_from_script(path: Path, name: str) -> tw.Pipeline:
@@ -51,10 +61,10 @@ def load_from_script(path: Path, name: str) -> tw.Pipeline:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what the script prints is no part of our output
-            scope = _said(path, lambda: runpy.run_path(str(path), run_name=path.stem))
+            scope = said(path, lambda: runpy.run_path(str(path), run_name=path.stem))
             found = scope.get(name)
             if callable(found):
-                found = _said(path, found)
+                found = said(path, found)
     finally:
         sys.path.pop(0)
     if not isinstance(found, tw.Pipeline):
@@ -64,7 +74,7 @@ def load_from_script(path: Path, name: str) -> tw.Pipeline:
     return found
 
 
-def _said(path: Path, run: Callable[[], Any]) -> Any:
+def said(path: Path, run: Callable[[], Any]) -> Any:
     """Run a user's code; what it raises becomes one line that says where, unless the library raised it."""
     try:
         return run()
@@ -102,36 +112,53 @@ def number(text: str) -> float | None:
         return None
 
 
-def read_inputs(words: Sequence[str]) -> dict[str, Any]:
-    """Read `name=file.npy`, `name=number`, `file.npz` and `random` words; an error names the file.
+def read_inputs(words: Sequence[str], names: Sequence[str] = ()) -> dict[str, Any]:
+    """Read `name=file.npy`, `name=number`, `file.npy`, `file.npz` and `random` words; an error names the file.
+
+    names   of the inputs that there are: a file without a name is for the only one that no other word gives
 
     Raises ArgumentError or FileFormatError.
     """
     arrays: dict[str, Any] = {}
-    for word in words:
-        if word.endswith(".npz") and "=" not in word:
+    bare = [word for word in words if "=" not in word and word.endswith((".npz", ".npy"))]
+    for name, path in pairs([word for word in words if word != "random" and word not in bare], "--input").items():
+        value = number(path)
+        arrays[name] = _array(path, f"--input {name}") if value is None else value
+    for word in bare:
+        if word.endswith(".npz"):
             arrays |= read_archive(word)
-    named = [word for word in words if word != "random" and not (word.endswith(".npz") and "=" not in word)]
-    for name, path in pairs(named, "--input").items():
-        if (value := number(path)) is not None:
-            arrays[name] = value
-            continue
-        try:
-            arrays[name] = np.load(path, allow_pickle=False)
-        except OSError as error:
-            raise ArgumentError(f"--input {name}: {error}") from error
-        except ValueError as error:
-            raise FileFormatError(f"--input {name}: {path} is no .npy file of plain numbers ({error})") from error
-        if not isinstance(arrays[name], np.ndarray):
-            raise FileFormatError(f"--input {name}: {path} holds several arrays; give one .npy file")
+    for word in bare:
+        if word.endswith(".npy"):
+            left = [name for name in names if name not in arrays]
+            if len(left) != 1:
+                which = f"which of the inputs {', '.join(left)}? name={word} works" if left else "every input is given"
+                raise ArgumentError(f"--input {word}: {which}")
+            arrays[left[0]] = _array(word, f"--input {word}")
     return arrays
+
+
+def _array(path: str, where: str) -> Any:
+    """The array of a .npy file, in this machine's byte order."""
+    try:
+        found = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise ArgumentError(f"{where}: {error}") from error
+    except (ValueError, EOFError) as error:
+        raise FileFormatError(f"{where}: {path} is no .npy file of plain numbers ({error})") from error
+    if not isinstance(found, np.ndarray):
+        raise FileFormatError(f"{where}: {path} holds several arrays, by name; --input {path} gives them all")
+    return _native(found)
+
+
+def _native(array: Any) -> Any:
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def read_archive(path: str) -> dict[str, Any]:
     """The arrays of an .npz file by name."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            return {name: _native(archive[name]) for name in archive.files}
     except OSError as error:
         raise ArgumentError(f"{path}: {error}") from error
     except (ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
@@ -160,8 +187,11 @@ def learn_sizes(pipe: tw.Pipeline, arrays: Mapping[str, Any], sizes: Mapping[str
     return env
 
 
-def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator) -> Any:
-    """Return data for an input: integers over the type's whole range, floats from a normal distribution."""
+def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator, places: bool = False) -> Any:
+    """Return data for an input: integers over the type's whole range, floats from a normal distribution.
+
+    places   integers of 32 and 64 bits are 0 and 1, which are places in any table and lengths of any axis
+    """
     if value.dtype is None:
         raise Unsupported(f"argument {value.name!r} is a function, which a command line cannot give; use Python")
     if value.kind == "argument":
@@ -170,7 +200,11 @@ def random_array(value: Value, env: Mapping[str, int], rng: np.random.Generator)
         )
     shape = doors.stored_shape(value.dtype, evaluate_shape(value.shape, env, value.name))
     dtype = value.dtype.numpy
+    if math.prod(shape) * dtype.itemsize > LARGEST:
+        raise SizeError(f"input {value.name!r} of {shape} has {math.prod(shape):.3g} elements: too many to draw")
     if dtype.kind in "iu":
+        if places and dtype.itemsize >= 4:
+            return rng.integers(0, 2, shape, dtype)
         limits = np.iinfo(dtype)
         return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     if dtype.kind == "b":
@@ -252,6 +286,7 @@ def run(
     trace: str | None = None,
     threads: int | None = None,
     repeat: int = 1,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Run a pipeline; see `tilework run --help`. Returns what came in and out, ready for JSON."""
     make_executor = find_executor(executor)
@@ -259,13 +294,13 @@ def run(
         if executor != "tiled":
             raise ArgumentError(f"--threads goes with --executor tiled, not {executor}")
         make_executor = partial(tw.TilingExecutor, threads=threads)
-    pipe = load(target)
-    arrays: dict[str, Any] = dict(read_inputs(inputs))
+    pipe = load(target, trust)
+    arrays: dict[str, Any] = read_inputs(inputs, list(doors.wanted(pipe)))
     env = learn_sizes(pipe, arrays, pairs(sizes, "--size"))
     rng = np.random.default_rng(seed)
     drawn = [name for name in doors.wanted(pipe) if name not in arrays]
     for name in drawn:
-        arrays[name] = random_array(doors.wanted(pipe)[name], env, rng)
+        arrays[name] = random_array(doors.wanted(pipe)[name], env, rng, places=target.endswith(".onnx"))
     plan = make_executor().compile(pipe.for_inputs(arrays))
     outputs = plan.run(arrays)
     times = [_timed(plan, arrays) for _ in range(repeat)] if repeat > 1 else []

@@ -215,7 +215,7 @@ def write(folder, name, data, feeds):
     rules["op_types_to_quantize"] = products
     quantize_static(str(paths[0]), str(paths[1]), Reader(), quant_format=QuantFormat.QDQ, **rules)
     for path in paths:
-        np.savez(path.with_name(path.name.replace(".onnx", ".io.npz")), **{f"in0:{k}": v for k, v in feeds[-1].items()})
+        np.savez(path.with_name(path.name.replace(".onnx", ".io.npz")), **feeds[-1])
     return paths
 
 

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import dis
-import inspect
 import io
 import json
-import linecache
-import math
 import os
-import textwrap
 import zipfile
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, written
 from .archives import Clamped, array, check_stored, length_of, member
 from .errors import ArgumentError, FileFormatError, PipelineError, TileworkError
 from .pipeline import Pipeline, Value, initial_of
@@ -72,6 +67,7 @@ class _Writer:
     def __init__(self, functions: str) -> None:
         self.functions = functions
         self.arrays: dict[str, Any] = {}
+        self.inside: list[Any] = []  # functions that are being written
 
     def encode(self, x: Any, where: str) -> Any:
         if isinstance(x, np.generic):
@@ -103,8 +99,24 @@ class _Writer:
                     f"{where} holds the function {getattr(x, '__name__', x)!r}; "
                     f"save with functions='source' to keep its source"
                 )
-            return {"function": x.__name__, "source": _source(x, where)}
+            return self.function(x, where)
         raise PipelineError(f"{where} holds {type(x).__name__} {x!r}, which a file cannot keep")
+
+    def function(self, x: Any, where: str) -> dict[str, Any]:
+        """A function's text and what that names."""
+        source = written.text_of(x, where)
+        if x in self.inside:
+            raise PipelineError(
+                f"{where} holds {x.__name__!r}, which calls itself by way of others; a file keeps no such"
+            )
+        self.inside.append(x)
+        outside = {}
+        for name, found in written.outside_of(x, where).items():
+            module = next((m for m, known in written.MODULES.items() if found is known), None)
+            given = tuple(found) if isinstance(found, list) else found
+            outside[name] = {"module": module} if module else self.encode(given, f"{where}, {x.__name__!r}")
+        self.inside.pop()
+        return {"function": x.__name__, "source": source, **({"outside": outside} if outside else {})}
 
     def fields(self, x: Any, where: str) -> dict[str, Any]:
         """The fields of a dataclass by which it is made."""
@@ -113,27 +125,6 @@ class _Writer:
             for f in dataclasses.fields(x)
             if f.init
         }
-
-
-def _source(function: Any, where: str) -> str:
-    """The text of a function that can be made again from its text alone; PipelineError for any other."""
-    name = getattr(function, "__name__", repr(function))
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        raise PipelineError(f"{where} holds {name!r}, whose source Python cannot find; define it in a file") from None
-    if not name.isidentifier() or not source.startswith(f"def {name}("):
-        raise PipelineError(f"{where} holds {name!r}; a file keeps the source of a plain function, made by def")
-    used = {i.argval for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL"}
-    known = {"np": np, "math": math}
-    outside = {n for n in used & function.__globals__.keys() if function.__globals__[n] is not known.get(n)}
-    outside |= set(function.__code__.co_freevars)
-    if outside:
-        raise PipelineError(
-            f"{where} holds function {name!r}, which uses {', '.join(sorted(outside))} from outside of it; "
-            f"a file keeps its own text only, with np and math: pass what it needs as arguments"
-        )
-    return source
 
 
 class _Reader:
@@ -183,17 +174,14 @@ class _Reader:
                 f"the file carries the source of function {x['function']!r}, which loading would run; "
                 f"read it, then load with functions='run' if you trust it"
             )
-        source, name = x["source"], x["function"]
-        filename = f"<tilework {name} {hash(source) & 0xFFFFFFFF:08x}>"
-        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        scope: dict[str, Any] = {"np": np, "math": math, "__name__": filename}
-        try:
-            exec(compile(source, filename, "exec"), scope)
-            return scope[name]
-        except Exception as error:  # whatever its text does
-            raise FileFormatError(
-                f"the source of function {name!r} does not define it ({type(error).__name__}: {error})"
-            ) from error
+        outside = {}
+        for name, found in x.get("outside", {}).items():
+            if isinstance(found, dict) and "module" in found:
+                outside[name] = written.MODULES[found["module"]]
+            else:
+                value = self.decode(found)
+                outside[name] = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
+        return written.made(x["function"], x["source"], outside)
 
 
 def save(pipe: Pipeline, path: str | os.PathLike[str] | io.IOBase, functions: str = "refuse") -> None:

@@ -95,6 +95,52 @@ draws("QLinearSigmoid")(unary())
 draws("QLinearLeakyRelu")(unary(alpha=lambda rng: float(rng.uniform(0.01, 0.5))))
 
 
+@draws("QLinearWhere")
+def where(rng: Rng) -> Draw:
+    kind, shape = kind_of(rng), sizes(rng, int(rng.integers(1, 4)))
+    other = [n if rng.random() < 0.7 else 1 for n in shape]
+    x, y = (codes(rng, shape, kind), codes(rng, other, kind))
+    return Draw(
+        [rng.random(shape) < 0.5, x, *params(rng, kind), y, *params(rng, kind), *params(rng, kind)], (2, 3, 5, 6, 7, 8)
+    )
+
+
+def wide_kind_of(rng: Rng) -> Any:
+    return (np.uint8, np.int8, np.uint16, np.int16)[int(rng.integers(0, 4))]
+
+
+def along(rng: Rng, shape: list[int], kind: Any) -> tuple[list[Array], dict[str, Any]]:
+    """A scale and a zero point, or one for each place along an axis."""
+    if rng.random() < 0.5:
+        return params(rng, kind), {}
+    axis = int(rng.integers(0, len(shape)))
+    return [rng.uniform(0.01, 0.2, shape[axis]).astype(F32), codes(rng, shape[axis], kind)], {"axis": axis}
+
+
+@draws("QuantizeLinear")
+def quantize(rng: Rng) -> Draw:
+    kind, shape = wide_kind_of(rng), sizes(rng, int(rng.integers(1, 4)))
+    given, attributes = along(rng, shape, kind)
+    return Draw([real(rng, *shape, scale=10.0), *given], (1, 2), attributes)
+
+
+@draws("DequantizeLinear")
+def dequantize(rng: Rng) -> Draw:
+    kind, shape = wide_kind_of(rng), sizes(rng, int(rng.integers(1, 4)))
+    given, attributes = along(rng, shape, kind)
+    return Draw([codes(rng, shape, kind), *given], (1, 2), attributes)
+
+
+@draws("FusedGemm")
+def fused_gemm(rng: Rng) -> Draw:
+    m, k, n = sizes(rng, 3)
+    name = ("Relu", "Sigmoid", "Tanh", "LeakyRelu")[int(rng.integers(0, 4))]
+    turned = int(rng.integers(0, 2))
+    b = real(rng, n, k) if turned else real(rng, k, n)
+    attributes = {"activation": name, "activation_alpha": 0.25, "transB": turned, "alpha": float(rng.uniform(0.5, 2))}
+    return Draw([real(rng, m, k), b, real(rng, n)], (1, 2), attributes)
+
+
 @draws("QLinearSoftmax")
 def softmax(rng: Rng) -> Draw:
     kind, rank = kind_of(rng), int(rng.integers(1, 4))

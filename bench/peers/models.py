@@ -1,6 +1,6 @@
 """Quantized ONNX models against ONNX Runtime in its best mode, on the same inputs: what a user of the file would see.
 
-A file's inputs are those of NAME.io.npz beside it (arrays `in0:INPUT`), or random. ONNX Runtime has all optimizations
+A file's inputs are those of NAME.io.npz beside it (arrays `INPUT` or `in0:INPUT`), or random. ONNX Runtime has all optimizations
 on. Its default treatment of some quantized forms (signed activations) is slower than its float one, so beating that
 means little: beside the ratio on the same file stands the one against the fastest form of the network that lies in the
 same folder (NAME.onnx, NAME.qdq_u8s8.onnx, ..), float ones included.
@@ -125,8 +125,8 @@ def _feeds(path: Path, model: Any, batch: int) -> dict[str, Array] | None:
     for v in _inputs(model):
         tensor = v.type.tensor_type
         shape = [d.dim_value or SIZE for d in tensor.shape.dim]
-        if f"in0:{v.name}" in held:
-            found[v.name] = held[f"in0:{v.name}"]
+        if named := {v.name, f"in0:{v.name}"} & set(held):
+            found[v.name] = held[named.pop()]
         else:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             x = rng.normal(size=shape) if dtype.kind == "f" else rng.integers(0, 2, shape)

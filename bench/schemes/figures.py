@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 
 import tilework as tw
 from tilework.primitives import dtypes
-from tilework.primitives.errors import ArgumentError, FileFormatError, TileworkError
+from tilework.primitives.errors import ArgumentError, FileFormatError
 
 from ..progress import track
+from ..targets import said
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -24,7 +26,7 @@ _STORED = {"F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": 
 
 
 def find(name: str) -> tw.Scheme:
-    """A shipped scheme by name, or `file.py:name` for one that somebody wrote."""
+    """A shipped scheme by name, or `file.py:name` for one that somebody wrote, or for a function that makes one."""
     path, colon, attribute = name.rpartition(":")
     if not (colon and path.endswith(".py")):
         return tw.schemes.get(name)
@@ -36,14 +38,12 @@ def find(name: str) -> tw.Scheme:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        spec.loader.exec_module(module)
-    except TileworkError:
-        raise
-    except Exception as error:
-        raise ArgumentError(f"{path} raises {type(error).__name__}: {error}") from error
+        said(Path(path), lambda: spec.loader.exec_module(module))
+        found = getattr(module, attribute, None)
+        if isinstance(found, FunctionType):
+            found = said(Path(path), found)
     finally:
         sys.path.pop(0)
-    found = getattr(module, attribute, None)
     if not isinstance(found, tw.Scheme):
         known = ", ".join(k for k, v in vars(module).items() if isinstance(v, tw.Scheme)) or "none"
         raise ArgumentError(f"{attribute!r} in {path} is no Scheme; it has {known}")

@@ -207,12 +207,25 @@ def _helped_by_sizes(model: Model, shapes: Mapping[str, Iterable[Any]], given: M
     return True
 
 
-def load_with_values(source: Any, shapes: Mapping[str, Iterable[Any]] | None = None) -> Loaded:
-    """The pipeline of a model, and what each of its tensors became: for comparing layer by layer."""
-    try:
-        return _translated(read(source), dict(shapes or {}), {}, everything=True)
-    except NeedsValues as needed:
-        raise Unsupported(str(needed)) from None
+def load_with_values(
+    source: Any, shapes: Mapping[str, Iterable[Any]] | None = None, inputs: Mapping[str, Any] | None = None
+) -> Loaded:
+    """The pipeline of a model, and what each of its tensors became: for comparing layer by layer.
+
+    inputs   {input: array}: the pipeline is one for runs with these, whose sizes and values may decide its structure
+    """
+    model = read(source)
+    given: dict[str, Any] = {}
+    known = {v.name for v in _inputs(model)}
+    sizes = dict(shapes or {}) | {name: np.shape(x) for name, x in (inputs or {}).items() if name in known}
+    while True:
+        try:
+            return _translated(model, sizes, given, everything=True)
+        except NeedsValues as needed:
+            missing = [name for name in needed.inputs if name not in given]
+            if not missing or not all(name in (inputs or {}) for name in missing):
+                raise Unsupported(str(needed)) from None
+            given |= {name: np.asarray((inputs or {})[name]) for name in missing}
 
 
 def _inputs(model: Model) -> list[Any]:

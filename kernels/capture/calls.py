@@ -20,6 +20,12 @@ class Calls(Expressions):
     def expr_Call(self, node: ast.Call) -> Expr:
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             self.refuse("* and ** in a call cannot be compiled", node)
+        if isinstance(node.func, ast.Attribute) and self.is_computed(node.func.value):
+            self.refuse(
+                f"{short(node)!r} calls a method of a value, which cannot be compiled; functions of numbers can, and "
+                f"what they make of an array is a loop: for v in x: m = max(m, abs(v))",
+                node,
+            )
         obj = self.resolve(node.func)
         special = names.special_of(obj)
         if special is not None:

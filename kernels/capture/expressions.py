@@ -94,6 +94,12 @@ class Expressions(Scope):
             made=str(values.shape[-1]),
         )
 
+    def is_computed(self, node: ast.expr) -> bool:
+        """Whether an expression is a value of this function: no module or other object from outside it."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return not isinstance(node, ast.Name) or node.id in self.kinds or node.id in self.assigned
+
     def resolve(self, node: ast.expr) -> Any:
         """The object that a name or a dotted name stands for outside the function."""
         if isinstance(node, ast.Name):

@@ -90,10 +90,10 @@ class Definition:
                 raise ArgumentError(f"{self.name}: give {one} or {other}, one of them")
 
     def stored_reference(self) -> Any:
-        """What a saved pipeline keeps: the name of a shipped scheme; None for another one, whose functions it cannot keep."""
+        """What a saved pipeline keeps: the name of a shipped scheme, or all that another one is made of."""
         from . import shipped
 
-        return shipped.Reference(self.name) if shipped.is_shipped(self.name) else None
+        return shipped.Reference(self.name) if shipped.is_shipped(self.name) else shipped.Own.of(self)
 
     def _check_bytes(self) -> None:
         """Raise ArgumentError for a scheme with a layout of its own that does not hang together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives.errors import ArgumentError, PluginError
+from ...primitives.errors import ArgumentError, PipelineError, PluginError
 from ...primitives.plugins import SCHEMES, announced, load
 from ...primitives.storage import stored_as
 from .definition import Definition
@@ -87,6 +88,35 @@ class Reference:
 
     def restored(self) -> Definition:
         return definition(self.name)
+
+
+@stored_as("scheme")
+@dataclass(frozen=True)
+class Own:
+    """A scheme that somebody wrote, as a saved pipeline holds it: its functions are kept as source."""
+
+    name: str
+    bits: int
+    block: Any
+    params: Any
+    fit: Any
+    encode: Any
+    decode: Any
+    signed: bool
+    vector: int
+    encode_block: Any
+    decode_block: Any
+    block_bytes: Any
+
+    @classmethod
+    def of(cls, scheme: Definition) -> Own:
+        if scheme.grouped is not None:
+            raise PipelineError(f"scheme {scheme.name!r} is grouped, which a file cannot keep; decode_block works")
+        fields = {f.name: getattr(scheme, f.name) for f in dataclasses.fields(cls)}
+        return cls(**fields)
+
+    def restored(self) -> Definition:
+        return Definition(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
 
 def protect(scheme: Definition) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...primitives import dtypes
 from ...primitives.errors import ArgumentError
+from ...primitives.storage import stored_as
 
 # dtype name -> (sequence that makes a code of a float32, sequence that makes the value of a code); none: stored as is
 FLOATS: dict[str, tuple[str, str] | None] = {
@@ -23,6 +24,7 @@ INTEGERS = ("u8", "s8", "u16", "s16", "s32")
 LARGEST_TABLE = 256
 
 
+@stored_as("scheme_table")
 @dataclass(frozen=True)
 class Table:
     """A parameter with several values a block: a learned codebook. `fit` returns an array of that many.

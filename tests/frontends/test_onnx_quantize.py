@@ -128,6 +128,15 @@ def test_activations_by_a_scheme_are_saved_by_its_name(peer, tmp_path):
     np.testing.assert_array_equal(tw.TilingExecutor().run(again, data)["y"], ours)
 
 
+def test_activations_by_a_users_scheme_are_saved_with_its_functions(peer, tmp_path):
+    model, data = network(peer("onnx"), False)
+    found = tw.onnx.quantize(model, "int8_channel", data, activations=mine())
+    found.save(tmp_path / "q.tw")
+    again = tw.Pipeline.load(tmp_path / "q.tw", functions="run")
+    ours = tw.TilingExecutor().run(found.pipeline, data)["y"]
+    np.testing.assert_array_equal(tw.TilingExecutor().run(again, data)["y"], ours)
+
+
 def test_a_budget_gives_bits_to_the_layers_that_need_them(peer):
     model, data = network(peer("onnx"), True)
     mixed = tw.onnx.quantize(model, ["int8_channel", "int4_g32"], data, budget=6.0)

@@ -61,6 +61,10 @@ def with_a_global(v):
     return v * ALPHA
 
 
+def with_an_object(v):
+    return v if isinstance(v, Keep) else v + 1
+
+
 def network():
     rng = np.random.default_rng(0)
     pipe = Pipeline("network")
@@ -194,23 +198,31 @@ def test_functions_are_kept_as_source_only_when_asked_and_made_again_only_when_a
 
 
 def enclosed():
-    factor = 3
+    factors = np.array([3, 5], np.float32)
 
     def inside(v):
-        return v * factor
+        return with_a_global(v) * factors[1]
 
     return inside
+
+
+def test_numbers_tables_and_functions_that_a_function_names_are_kept_with_it():
+    pipe = mapped(enclosed())
+    again = loaded(saved(pipe, functions="source"), functions="run")
+    x = np.arange(8, dtype=np.int32).reshape(2, 4)
+    for p in (pipe, again):
+        found = SingleThreadExecutor("reference").run(p, {"x": x})["y"]
+        assert_array_equal(found, x.astype(np.float32) * np.float32(2.5), strict=True)
 
 
 @pytest.mark.parametrize(
     ("fn", "says"),
     [
         (lambda v: v + 1, "plain function, made by def"),
-        (with_a_global, "'with_a_global', which uses ALPHA from outside of it"),
-        (enclosed(), "which uses factor from outside of it"),
+        (with_an_object, "'with_an_object', which uses Keep, type, from outside of it"),
         (eval("lambda v: v"), "whose source Python cannot find"),
     ],
-    ids=["lambda", "global", "closure", "no source"],
+    ids=["lambda", "object", "no source"],
 )
 def test_a_function_whose_text_is_not_all_of_it_is_refused_when_saving(fn, says):
     @storage.stored_as("test_storage.holds")

@@ -55,6 +55,13 @@ def _unary(name: str, op: str) -> None:
         return codes_of(node, TABLE["", op](node.on(node.scope, [x])), 3, x.codes)
 
 
+@operator("QLinearWhere", domain=DOMAIN)
+def where(node: Node) -> Any:
+    a, b = coded(node, 1), coded(node, 4)
+    real = TABLE["", "Where"](node.on(node.scope, [node.operand(0), a, b]))
+    return codes_of(node, real, 7, a.codes)
+
+
 _unary("QLinearSigmoid", "Sigmoid")
 _unary("QLinearLeakyRelu", "LeakyRelu")
 
@@ -282,6 +289,13 @@ def fused_conv(node: Node) -> Any:
         y = ops.add(y, node.value(3))
     name, numbers = node.attr("activation", ""), node.attr("activation_params", [])
     return activated(node, y, name, numbers) if name else y
+
+
+@operator("FusedGemm", domain=DOMAIN)
+def fused_gemm(node: Node) -> Any:
+    y = TABLE["", "Gemm"](node.on(node.scope, [node.operand(n) for n in range(3)]))
+    name = node.attr("activation", "")
+    return activated(node, y, name, [node.attr(f"activation_{n}", 0.0) for n in ("alpha", "beta")]) if name else y
 
 
 def activated(node: Node, y: Any, name: str, numbers: Any) -> Any:

@@ -19,6 +19,7 @@ from ..scope import IN_BYTES, Scope, operator, spread, widened
 from ..tensors import element_type
 from . import tables
 
+MICROSOFT = "com.microsoft"  # the same for codes of 4 and 16 bits, before the operator sets of ONNX had them
 INTEGER_CODES = ("u8", "s8", "u16", "s16")
 
 
@@ -54,6 +55,7 @@ def _axis(node: Node, x: Any, scale: Any) -> int:
     return axis
 
 
+@operator("QuantizeLinear", domain=MICROSOFT)
 @operator("QuantizeLinear")
 def quantize_linear(node: Node) -> Any:
     zero_point = node.operand(2)
@@ -107,6 +109,7 @@ def _type_of(x: Any) -> str:
     return str(x.dtype) if isinstance(x, Value) else dtypes.get(x.dtype).name
 
 
+@operator("DequantizeLinear", domain=MICROSOFT)
 @operator("DequantizeLinear")
 def dequantize_linear(node: Node) -> Any:
     x, scale, zero_point = node.operand(0), node.operand(1), node.operand(2)
