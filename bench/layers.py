@@ -97,7 +97,8 @@ def _inputs(path: str, data: Sequence[str], sizes: Sequence[str], seed: int) -> 
 def _tensors(path: str, arrays: Mapping[str, Any], executor: str = "tiled") -> dict[str, Any]:
     """Every real tensor of a model by its plain name, also those of which there are only codes."""
     loaded, coded = load_with_values(path, inputs=arrays), _coded(path)
-    pipe, names = loaded.pipeline, {}
+    pipe = loaded.pipeline
+    names: dict[str, str] = {}
     for name, value in loaded.values.items():
         real = str(value.dtype) in REAL
         if value.kind == "result" and (real or name in coded):

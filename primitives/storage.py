@@ -110,7 +110,7 @@ class _Writer:
                 f"{where} holds {x.__name__!r}, which calls itself by way of others; a file keeps no such"
             )
         self.inside.append(x)
-        outside = {}
+        outside: dict[str, Any] = {}
         for name, found in written.outside_of(x, where).items():
             module = next((m for m, known in written.MODULES.items() if found is known), None)
             given = tuple(found) if isinstance(found, list) else found
@@ -174,7 +174,7 @@ class _Reader:
                 f"the file carries the source of function {x['function']!r}, which loading would run; "
                 f"read it, then load with functions='run' if you trust it"
             )
-        outside = {}
+        outside: dict[str, Any] = {}
         for name, found in x.get("outside", {}).items():
             if isinstance(found, dict) and "module" in found:
                 outside[name] = written.MODULES[found["module"]]

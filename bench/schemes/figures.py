@@ -34,11 +34,12 @@ def find(name: str) -> tw.Scheme:
         raise ArgumentError(f"there is no file {path!r}")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None
-    assert spec.loader is not None
+    loader = spec.loader
+    assert loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
-        said(Path(path), lambda: spec.loader.exec_module(module))
+        said(Path(path), lambda: loader.exec_module(module))
         found = getattr(module, attribute, None)
         if isinstance(found, FunctionType):
             found = said(Path(path), found)
