@@ -20,75 +20,47 @@ from ..window import in_three
 _SOURCE = """\
 import numpy as np
 from numba import njit
-from {package}.scalar import *
-
-
-@njit(inline="always")
-def window(i, n, outputs, size, stride, before, after, step, adaptive, padding):
-    # first position, taps, and how many of them count
-    if adaptive:
-        first = i * n // outputs
-        end = ((i + 1) * n + outputs - 1) // outputs
-        return first, end - first, max(end - first, 1)
-    first = i * stride - before
-    skipped = (-first + step - 1) // step if first < 0 else 0
-    start = first if padding else first + skipped * step
-    end = n + after if padding else n
-    most = size - (0 if padding else skipped)
-    return first, size, max(min(most, max(0, (end - start + step - 1) // step)), 1)
+from {package}.elements import place, read_at, write_at
+from {package}.pool_rows import add_rows, fill_row, keep_larger, window
+from {package}.scalar import rint32, saturate_narrow
 
 
 @njit(nogil=True, error_model="numpy")
-def tile(
-    n0, n1, d0, d1, h0, h1, o0, o1, x, {arguments}y,
-    kd, kh, kw, sd, sh, sw, pd, ph, pw, qd, qh, qw, ld, lh, lw, adaptive, padding,
-):
+def tile({ranges}, x, {arguments}y, {words}):
+    count = o1 - o0
+    depth, height, width = x.shape[1], x.shape[2], x.shape[3]
+    outputs_d, outputs_h, outputs_w = y.shape[1], y.shape[2], y.shape[3]
+    step_d, step_h, step_w = ld * x.strides[1], lh * x.strides[2], lw * x.strides[3]
     for n in range(n0, n1):
         for d in range(d0, d1):
-            z0, zn, zc = window(d, x.shape[1], y.shape[1], kd, sd, pd, qd, ld, adaptive, padding)
+            z0, zn, zc = window(d, depth, outputs_d, kd, sd, pd, qd, ld, adaptive, padding)
             for h in range(h0, h1):
-                y0, yn, yc = window(h, x.shape[2], y.shape[2], kh, sh, ph, qh, lh, adaptive, padding)
-                for v in range(y.shape[3]):
-                    q0, qn, qc = window(v, x.shape[3], y.shape[3], kw, sw, pw, qw, lw, adaptive, padding)
-                    out = y[n, d, h, v, o0:o1]
-                    {total}
-                    {total_name}[:] = {start}
-                    taps = 0
+                y0, yn, yc = window(h, height, outputs_h, kh, sh, ph, qh, lh, adaptive, padding)
+                for v in range(outputs_w):
+                    q0, qn, qc = window(v, width, outputs_w, kw, sw, pw, qw, lw, adaptive, padding)
+                    out = place(y, (n, d, h, v, o0))
+                    {begin}
                     for a in range(zn):
-                        z = z0 + a * ld
-                        if z < 0 or z >= x.shape[1]:
-                            continue
                         for b in range(yn):
-                            p = y0 + b * lh
-                            if p < 0 or p >= x.shape[2]:
-                                continue
-                            for c in range(qn):
-                                q = q0 + c * lw
-                                if q < 0 or q >= x.shape[3]:
-                                    continue
-                                taps += 1
-                                row = x[n, z, p, q, o0:o1]
-                                for i in range(row.size):
-                                    {tap}
+                            row = place(x, (n, z0, y0, q0, o0)) + a * step_d + b * step_h
+                            {tap}
                     {end}
 """
+_RANGES = "n0, n1, d0, d1, h0, h1, o0, o1"
+_WORDS = "kd, kh, kw, sd, sh, sw, pd, ph, pw, qd, qh, qw, ld, lh, lw, adaptive, padding"
 
-_TAP = {
-    "max": "out[i] = max(out[i], row[i])",
-    "max_f32": "out[i] = row[i] if row[i] > out[i] or row[i] != row[i] else out[i]",
-    "sum_f32": "out[i] = out[i] + row[i]",
-    "sum": "total[i] += np.int32(row[i])",
-}
 _MEAN = """\
-count = np.float32(zc * yc * qc)
-                    for i in range(out.size):
-                        out[i] = out[i] / count"""
+among = np.float32(zc * yc * qc)
+                    for i in range(count):
+                        write_at(y, out, i * y.strides[4], read_at(y, out, i * y.strides[4]) / among)"""
 _CODES = """\
-count, shift = np.float32(zc * yc * qc), np.int32(taps * np.int64(x_zero[()]))
-                    scale, zero = multiplier[()], np.int32(y_zero[()])
-                    for i in range(out.size):
-                        real = np.float32(np.int32(total[i] - shift)) * scale / count
-                        out[i] = saturate_narrow(rint32(real), zero, {lo}, {hi})"""
+among, scale, zero = np.float32(zc * yc * qc), multiplier[()], np.int32(y_zero[()])
+                    for i in range(count):
+                        real = np.float32(read_at(sums, total, i * 4)) * scale / among
+                        write_at(y, out, i * y.strides[4], saturate_narrow(rint32(real), zero, {lo}, {hi}))"""
+_SUMS = """\
+total = place(sums, (0,))
+                    fill_row(sums, total, -(zn * yn * qn) * np.int64(x_zero[()]), count)"""
 
 
 @register("pool", backend="cpu")
@@ -96,18 +68,23 @@ def build(kernel: Pool) -> WithParams:
     """The tile function; the window's numbers follow its operands."""
     codes = dtypes.get(kernel.dtype)
     if kernel.scaled:
-        tap, end = _TAP["sum"], _CODES.format(lo=int(codes.min), hi=int(codes.max))
+        begin, tap = _SUMS, "add_rows(sums, x, total, row, count, qn, step_w)"
+        end = _CODES.format(lo=int(codes.min), hi=int(codes.max))
     elif kernel.kind == "average":
-        tap, end = _TAP["sum_f32"], _MEAN
+        begin, tap, end = (
+            "fill_row(y, out, np.float32(0.0), count)",
+            "add_rows(y, x, out, row, count, qn, step_w)",
+            _MEAN,
+        )
     else:
-        tap, end = _TAP["max_f32" if kernel.x_dtype == "f32" else "max"], "pass"
-    start = "0" if kernel.kind == "average" else "-np.inf" if kernel.x_dtype == "f32" else str(int(codes.min))
+        least = "np.float32(-np.inf)" if kernel.x_dtype == "f32" else str(int(codes.min))
+        begin, tap, end = f"fill_row(y, out, {least}, count)", "keep_larger(x, y, out, row, count, qn, step_w)", ""
     text = _SOURCE.format(
         package=__package__,
+        ranges=_RANGES,
         arguments="x_zero, multiplier, y_zero, sums, " if kernel.scaled else "",
-        total="total = sums[: o1 - o0]" if kernel.scaled else "pass",
-        total_name="total" if kernel.scaled else "out",
-        start=start,
+        words=_WORDS,
+        begin=begin,
         tap=tap,
         end=end,
     )
@@ -126,7 +103,7 @@ def build(kernel: Pool) -> WithParams:
     def params(*_: Any) -> list[int]:
         return words
 
-    return WithParams(Native(text), params)
+    return WithParams(Native(text, joined=True), params)
 
 
 def first(kernel: Pool) -> str | None:
