@@ -7,9 +7,8 @@ and nothing else.
 
 from __future__ import annotations
 
-import numpy as np
-
 from .epilogue import CONSTANTS_SIZE
+from .integers import native_entry
 from .microkernel import call
 from .simd import address_of, call_entry, get_s64, put_s64
 
@@ -55,6 +54,7 @@ HELD = 4  # tiles that are finished together: one after the other costs 4.7 ns a
 WORK = 2048  # bytes at the start of scratch: the ranges that a prepare or finish entry gets, and room for its rows
 
 
+@native_entry
 def gemm_entry(bases, block, ranges):
     """Compute rows m0:m1 and columns n0:n1. n0 is a multiple of nr; so is n1, unless it is N.
 
@@ -117,7 +117,7 @@ def gemm_entry(bases, block, ranges):
                         put_s64(work, 5, col + valid)
                         first = r
                         if call_entry(finish, address_of(bases), address_of(block), work):
-                            return np.int32(1)
+                            return 1
                 done += now
                 table = block[40 + last]
-    return np.int32(0)
+    return 0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from ...primitives import dtypes
 from ..factory import register
 from ..forge import Native
 from ..relayout import Relayout
+from .integers import integers, native_entry
 from .simd import I8, I32, Emitter, copy_bytes, function, vector
 
 BLOCK = 16  # channels, or positions, that are turned at once
@@ -87,13 +87,13 @@ def relayout_entry(item: int) -> Any:
     turn, turn_wide = (_turner(item, 1), _turner(item, 4)) if blocks else (None, None)
     wide = 4 * BLOCK if item == 1 else BLOCK
 
-    @njit(error_model="numpy")
+    @integers
     def each(target, t_row, t_column, source, s_row, s_column, rows, columns):
         for r in range(rows):
             for c in range(columns):
                 move(target + r * t_row + c * t_column, source + r * s_row + c * s_column)
 
-    @njit(error_model="numpy")
+    @integers
     def turned(target, t_row, t_column, source, s_row, s_column, rows, columns):
         """rows by columns, columns contiguous in source and rows in target; both have BLOCK at least."""
         for r in range(0, rows, BLOCK):
@@ -109,6 +109,7 @@ def relayout_entry(item: int) -> Any:
                     turn(place + first * t_column, t_column, at + first * item, s_row)
                     c = first + BLOCK
 
+    @native_entry
     def entry(bases, block, ranges):
         x, y = bases[block[0]] + block[1], bases[block[12]] + block[13]
         width, channels = block[5], block[6]
@@ -129,7 +130,7 @@ def relayout_entry(item: int) -> Any:
                         turned(target, tp, tc, source, sp, sc, places, channels)
                     else:
                         each(target, tp, tc, source, sp, sc, places, channels)
-        return np.int32(0)
+        return 0
 
     return entry
 

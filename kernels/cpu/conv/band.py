@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 
 from ..epilogue import CONSTANTS
+from ..integers import integers, native_entry
 from ..rows import COPY, WIDEN_S8, WIDEN_U8
-from ..simd import copy_bytes, get_f32, get_s8, get_s16, get_s32, get_u8, put_f32, put_s16, put_s32, put_u8
+from ..simd import copy_bytes, get_s8, get_s16, get_s32, get_u8, put_f32, put_s16, put_s32, put_u8
 from ..wide_rows import COPY_2, COPY_4, WIDEN_BF16, WIDEN_F16, get_bf16, get_f16
 from . import driver as w
 
@@ -25,7 +26,7 @@ READ = {
     WIDEN_U8: (get_u8, put_s16, 1, 2),
     WIDEN_S8: (get_s8, put_s16, 1, 2),
     COPY_2: (get_s16, put_s16, 2, 2),
-    COPY_4: (get_f32, put_f32, 4, 4),
+    COPY_4: (get_s32, put_s32, 4, 4),
     WIDEN_BF16: (get_bf16, put_f32, 2, 4),
     WIDEN_F16: (get_f16, put_f32, 2, 4),
 }
@@ -34,23 +35,25 @@ READ = {
 def copy_entry(how: int) -> Callable[..., Any]:
     """A copy entry (driver.conv_entry says what its ranges are)."""
     get, put, item, size = READ[how]
+    real = how in (WIDEN_BF16, WIDEN_F16)
+    written = njit(error_model="numpy") if real else integers
 
-    @njit(error_model="numpy")
+    @written
     def fill(target, value, n):
         for i in range(n):
             put(target, i, value)
 
-    @njit(error_model="numpy")
+    @written
     def contiguous(target, source, n):
         for i in range(n):
             put(target, i, get(source, i))
 
-    @njit(error_model="numpy")
+    @written
     def strided(target, source, step, n):
         for i in range(n):
             put(target + size * i, 0, get(source + i * step, 0))
 
-    @njit(error_model="numpy")
+    @written
     def positions(target, source, n, step, inner, channels):
         """n positions of an image's row to their places, which lie next to each other."""
         if inner == item and step == channels * item:
@@ -98,9 +101,9 @@ def copy_entry(how: int) -> Callable[..., Any]:
                         q = v * spread + block[w.PW]
                         if 0 <= q < reach:
                             positions(at + q * channels * size, source + v * step, 1, step, inner, channels)
-        return np.int32(0)
+        return np.int32(0) if real else 0
 
-    return entry
+    return entry if real else native_entry(entry)
 
 
 def factor_entry(how: int) -> Callable[..., Any]:
@@ -108,7 +111,7 @@ def factor_entry(how: int) -> Callable[..., Any]:
     get = {COPY: get_u8, WIDEN_U8: get_s16, WIDEN_S8: get_s16}[how]
     size = READ[how][3]
 
-    @njit(error_model="numpy")
+    @integers
     def total(source, n, signed):
         found = 0
         if size == 1 and signed:
@@ -119,6 +122,7 @@ def factor_entry(how: int) -> Callable[..., Any]:
                 found += np.int64(get(source, i))
         return found
 
+    @native_entry
     def entry(bases, block, ranges):
         work = bases[block[w._SCRATCH]] + block[w._SCRATCH + 1]
         source, group, count = ranges[0], ranges[1], ranges[3]
@@ -144,6 +148,6 @@ def factor_entry(how: int) -> Callable[..., Any]:
                             y = (a * rows + h * block[w.SH] + b * block[w.LH]) * across
                             found -= get_s32(sums, y + v * block[w.SW] + c * block[w.LW])
                 put_s32(factors, 2 * (h * block[w._OUT + 5] + v), np.int32(found))
-        return np.int32(0)
+        return 0
 
     return entry

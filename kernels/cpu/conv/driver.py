@@ -12,11 +12,11 @@ GEMM, and is shown the output of a band as if it were a GEMM's (gemm.OPERANDS).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from .. import gemm
 from ..epilogue import CONSTANTS, CONSTANTS_SIZE
 from ..gemm import HELD
+from ..integers import integers, native_entry
 from ..microkernel import call
 from ..simd import address_of, call_entry, get_s32, get_s64, put_s32, put_s64
 
@@ -79,7 +79,7 @@ _GEMM_PLANE = gemm.PARAMETERS + gemm.NAMES.index("plane")
 NEVER, WITHOUT_ZERO_POINT, ALWAYS = range(3)
 
 
-@njit(error_model="numpy")
+@integers
 def starts_of(block, starts, layer, row, pixel):
     """Write where each segment of a window begins, from where the window does. layer, row: from one tap to the next."""
     s = 0
@@ -91,7 +91,7 @@ def starts_of(block, starts, layer, row, pixel):
                 s += 1
 
 
-@njit(error_model="numpy")
+@integers
 def shown(block, virtual, ldc, residual_step):
     """What of the output and of what is read beside it stays: a block as the finish of a GEMM wants it."""
     put_s64(virtual, _GEMM_OUT, 0)
@@ -106,7 +106,7 @@ def shown(block, virtual, ldc, residual_step):
     put_s64(virtual, _GEMM_PLANE, block[PLANE])
 
 
-@njit(error_model="numpy")
+@integers
 def shown_group(bases, block, virtual, n, d, h, g, along):
     """Where output, columns and the rest begin for an image, plane, row and group. along: axis of the rows."""
     first = g * block[OUTPUTS]
@@ -128,7 +128,7 @@ def shown_group(bases, block, virtual, n, d, h, g, along):
         put_s64(virtual, word + 5, block[at + 11])
 
 
-@njit(error_model="numpy")
+@integers
 def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, panels, start, end, s0, s1):
     """Rows r0:r1 and columns start:end of what `virtual` shows, tile by tile; a status.
 
@@ -174,7 +174,7 @@ def tiles_of(bases, block, work, r0, r1, a, offsets, starts, pixel, virtual, pan
     return 0
 
 
-@njit(error_model="numpy")
+@integers
 def taps_of(block, h):
     """First and last + 1 of the taps along H that fall inside the image, for a row of the output; at least one tap."""
     top = h * block[SH] - block[PH]
@@ -183,6 +183,7 @@ def taps_of(block, h):
     return first, max(last, first + 1)
 
 
+@native_entry
 def conv_entry(bases, block, ranges):
     """Images n0:n1, planes d0:d1, rows h0:h1 and channels o0:o1 of the output.
 
@@ -251,6 +252,6 @@ def conv_entry(bases, block, ranges):
                                 bases, block, work, i * width, j * width, a, offsets + 4 * i * width, starts,
                                 block[PIXEL], virtual, panels, col, min(col + wide, end), s0, s1,
                             ):  # fmt: skip
-                                return np.int32(1)
+                                return 1
                             i = j
-    return np.int32(0)
+    return 0

@@ -8,13 +8,13 @@ other, zeros where it is outside.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from ..integers import integers, native_entry
 from ..simd import copy_bytes, put_s32, zero_bytes
 from . import driver as w
 
 
-@njit(error_model="numpy")
+@integers
 def _gathered(block, target, image, d, h, v, positions, pitch):
     """What the windows of outputs v, v + 1, .. of row h read: so many positions of every row that has taps."""
     depth, height, width, nbytes = block[3], block[4], block[5], 4 * block[6]
@@ -32,6 +32,7 @@ def _gathered(block, target, image, d, h, v, positions, pitch):
                 target += pitch
 
 
+@native_entry
 def inside_entry(bases, block, ranges):
     """As driver.conv_entry; there is one group of columns."""
     x, panels = bases[block[w._X]] + block[w._X + 1], bases[block[w._PACKED]] + block[w._PACKED + 1]
@@ -58,7 +59,7 @@ def inside_entry(bases, block, ranges):
             for h in range(ranges[4], ranges[5]):
                 y = h * block[w.SH] - block[w.PH]
                 whole = between and y >= 0 and y + (block[w.KH] - 1) * block[w.LH] < block[4]
-                lo, hi = (left, right) if whole else (width, width)
+                lo, hi = left if whole else width, right if whole else width
                 w.shown_group(bases, block, virtual, n, d, h, 0, 10)
                 v = 0
                 while v < width:
@@ -89,6 +90,6 @@ def inside_entry(bases, block, ranges):
                         0,
                         taps,
                     ):
-                        return np.int32(1)
+                        return 1
                     v = end
-    return np.int32(0)
+    return 0
