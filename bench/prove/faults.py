@@ -94,7 +94,16 @@ FAULTS = (
         "kernels/cpu/scalar.py",
         "def half_even(r, seed, index):\n    return rint32(r)",
         "def half_even(r, seed, index):\n    return floor32(r + _HALF)",
+        "quantize to u16, f32, tensor",
+    ),
+    Fault(
+        "kernels/cpu/reduce/code_runs.py",
+        "found = (from_bits(word - 4), above,",
+        "found = (from_bits(word + 4), above,",
         "quantize to u8, f32, tensor",
+    ),
+    Fault(
+        "kernels/cpu/reduce/code_runs.py", "f32(0.5 - 2.0**-13)", "f32(0.5 + 2.0**-13)", "quantize to s8, f16, tensor"
     ),
     Fault("kernels/cpu/scalar.py", "if rest < np.uint32(0x400):", "if rest < np.uint32(0x200):", "cast to f32, f16"),
     Fault(
