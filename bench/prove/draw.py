@@ -116,9 +116,15 @@ class Draw:
         return self.pipe.input(name, dtype, (f"n{len(self.inputs)}", *shape[1:]) if open_size else shape)
 
     def scale(self, shape: tuple[int, ...] = ()) -> Any:
-        """Positive finite float32 numbers of usual size; now and then powers of two, with which codes may tie."""
-        if self.numbers.random() < 0.25:
+        """Positive finite float32 numbers of usual size; now and then powers of two, with which codes may tie.
+
+        Or small odd numbers, with which they may tie as well, while products with the inverse do not.
+        """
+        kind = self.numbers.random()
+        if kind < 0.25:
             return (2.0 ** self.numbers.integers(-1, 3, shape)).astype(np.float32)
+        if kind < 0.35:
+            return self.numbers.choice(np.array([3, 7, 13, 15], np.float32), shape)
         return (2.0 ** self.numbers.uniform(-8, 2, shape)).astype(np.float32)
 
     def code(self, dtype: str, shape: tuple[int, ...] = ()) -> Any:
