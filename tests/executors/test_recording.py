@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tilework.executors.recording import NeedsData, Operand
-from tilework.primitives.errors import LayoutError
+from tilework.executors.recording import NeedsData, Operand, RecordingContext
+from tilework.primitives.errors import BufferAccessError, LayoutError, PipelineError
+from tilework.primitives.kernel import ArgSpec
 
 ARRAY = np.zeros((4, 6, 5), np.int16)
 VIEWS = {
@@ -62,6 +63,9 @@ def test_what_needs_data_says_so():
         lambda: operand[np.array([0, 1])],
         lambda: operand[0, [1, 2]],
         lambda: np.asarray(operand),
+        lambda: bool(operand),
+        lambda: float(operand),
+        lambda: np.negative(operand),
     ):
         with pytest.raises(NeedsData):
             ask()
@@ -74,3 +78,27 @@ def test_a_constant_has_its_data():
     assert np.asarray(operand).sum() == 7 * ARRAY.size
     assert np.asarray(operand[1:, 2]).shape == (3, 5)
     assert operand.base == 0
+
+
+def test_arguments_are_what_is_asked_for_where_they_are_constants():
+    specs = tuple(ArgSpec(name, "s64", shape=(2,)) for name in ("sizes", "later"))
+    specs += (ArgSpec("one", "f32"), ArgSpec("none", "s64", optional=True), ArgSpec("y", "s64", "write", shape=(2,)))
+    held = {
+        "sizes": Operand.of(np.array([3, 5])),
+        "one": Operand.of(np.float32(1.5)),
+        "later": Operand.make(1, 0, np.int64, (2,)),
+    }
+    held["y"] = Operand.make(2, 0, np.int64, (2,))
+    ctx = RecordingContext("step", specs, held, lambda nbytes: None)
+    sizes = ctx.arg("sizes", tuple)
+    assert (type(sizes), sizes, type(sizes[0])) == (tuple, (3, 5), int)
+    assert ctx.arg("sizes", np.ndarray).tolist() == [3, 5]
+    assert [ctx.arg("one"), ctx.arg("one", int), ctx.arg("none")] == [1.5, 1, None]
+    with pytest.raises(NeedsData, match="the value of 'later'"):
+        ctx.arg("later", tuple)
+    with pytest.raises(PipelineError, match="has no slot 'absent'"):
+        ctx.arg("absent")
+    with pytest.raises(BufferAccessError, match="reads slot 'y', which it declares as 'write'"):
+        ctx.read("y")
+    with pytest.raises(BufferAccessError, match="writes slot 'sizes', which it declares as 'read'"):
+        ctx.write("sizes")

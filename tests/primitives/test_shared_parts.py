@@ -11,7 +11,7 @@ import tilework as tw
 from tilework import primitives
 from tilework.primitives import dlpack
 from tilework.primitives.arena import Arena, BufferId
-from tilework.primitives.errors import DTypeMismatch, QuantizationError, TileworkError
+from tilework.primitives.errors import BufferAccessError, DTypeMismatch, LayoutError, QuantizationError, TileworkError
 from tilework.primitives.kernel import ArgSpec
 from tilework.primitives.layout import LayoutSpec
 
@@ -82,3 +82,37 @@ def test_a_function_is_given_to_a_pipeline_that_is_called():
         outer.output("y", found["y"] if isinstance(found, dict) else found)
         y = tw.SingleThreadExecutor("reference").run(outer, {"x": np.arange(3, dtype=np.float32)})["y"]
         assert y.tolist() == [0, -1, -2]
+
+
+def test_numpy_gets_other_types_and_packed_elements_only_as_copies():
+    whole = tw.Buffer.from_array(np.arange(6, dtype=np.int16))
+    assert np.shares_memory(np.asarray(whole), whole.view())
+    assert whole.__array__(np.float64).tolist() == [0, 1, 2, 3, 4, 5]
+    assert whole.__array__(np.int16, copy=False).dtype == np.int16
+    assert not np.shares_memory(whole.__array__(copy=True), whole.view())
+    with pytest.raises(BufferAccessError, match="is no float64 without a copy"):
+        whole.__array__(np.float64, copy=False)
+    packed = tw.Buffer.empty((2, 6), "u4")
+    assert packed.__array__().shape == (2, 6)
+    with pytest.raises(BufferAccessError, match="has no array of elements without a copy"):
+        packed.__array__(copy=False)
+
+
+class Rows:
+    """A kernel that says in which order its axes are."""
+
+    name = "rows"
+
+    def signature(self):
+        return ArgSpec("x", "f32", shape=("A", "B"), axes="AB"), ArgSpec("y", "f32", "write", shape=("A", "B"))
+
+    def execute(self, ctx):
+        ctx.write("y")[...] = ctx.read("x")
+
+
+def test_axes_in_another_order_are_refused_and_unnamed_ones_are_taken():
+    pipe = tw.Pipeline("p")
+    for name, axes in (("same", "AB"), ("none", None)):
+        pipe.add(Rows(), x=pipe.input(name, "f32", (2, 2), axes=axes))
+    with pytest.raises(LayoutError, match="takes axes AB, but 'other' is BA; transpose it to AB"):
+        pipe.add(Rows(), x=pipe.input("other", "f32", (2, 2), axes="BA"))
