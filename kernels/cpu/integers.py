@@ -22,7 +22,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -112,8 +112,14 @@ def integers(fn: Callable[..., Any]) -> Any:
     scope: dict[str, Any] = {"typed": typed}
     exec(f"def {fn.__name__}(typingctx, {listed}):\n    return typed(typingctx)", scope)
     made = intrinsic(scope[fn.__name__])
-    made.written = written
+    made.written, made.plain = written, _plain(fn)
     return made
+
+
+def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as plain Python, which reads and writes memory (forge.python_tile)."""
+    scope = {name: getattr(found, "plain", found) for name, found in fn.__globals__.items()}
+    return FunctionType(fn.__code__, scope, fn.__name__, None, fn.__closure__)
 
 
 def native_entry(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,12 +6,15 @@ a store happens.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.numpy_support import as_dtype
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
@@ -135,6 +138,11 @@ def function(module: Any, name: str, arguments: int, attributes: tuple[str, ...]
     return made
 
 
+def _memory(address: int, dtype: Any) -> Any:
+    """The element at an address, for what runs as plain Python."""
+    return np.frombuffer((ctypes.c_char * dtype.itemsize).from_address(address), dtype)
+
+
 def _getter(element: Any, result: Any) -> Any:
     @intrinsic
     def get(typingctx: Any, address: Any, index: Any) -> Any:
@@ -147,6 +155,8 @@ def _getter(element: Any, result: Any) -> Any:
 
         return result(types.int64, types.int64), codegen
 
+    kind = as_dtype(result)
+    get.plain = lambda address, index: _memory(address + index * kind.itemsize, kind)[0].item()
     return get
 
 
@@ -160,6 +170,12 @@ def _setter(element: Any, kind: Any) -> Any:
 
         return types.void(types.int64, types.int64, kind), codegen
 
+    stored = as_dtype(kind)
+
+    def plain(address: int, index: int, value: Any) -> None:
+        _memory(address + index * stored.itemsize, stored)[0] = value
+
+    put.plain = plain
     return put
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
 from ...factory import register
 from ...forge import Native
-from ...tables.rows import DIGITS, Compact, SortOrder
+from ...tables.rows import Compact, SortOrder
+from ..integers import integers
+from ..simd import get_s64, put_s64
 from .text import length, optional, tile_of
 
 
@@ -29,29 +28,39 @@ def compact(kernel: Compact) -> Native:
     return tile_of("n", names, body)
 
 
-@njit(nogil=True, error_model="numpy")
-def radix_sort(keys, order, other_keys, other_order, counts):
-    """Sort keys and their places by a byte at a time, from the lowest; a byte in which all agree is passed over."""
-    n = keys.shape[0]
-    swapped = False
+@integers
+def radix_sort(n, keys, order, step, other_keys, other_order, counts):
+    """Sort n keys and their places by a byte at a time, from the lowest; a byte in which all agree is passed over.
+
+    keys, order, other_keys, other_order, counts  addresses of 64-bit words, 256 of them in counts
+    step                                          bytes from one place of `order` to the next
+    Returns whether what is sorted is in the other ones.
+    """
+    swapped, other_step = 0, 8
     for digit in range(8):
-        shift = np.uint64(8 * digit)
+        shift = 8 * digit
         for b in range(256):
-            counts[b] = 0
+            put_s64(counts, b, 0)
         for i in range(n):
-            counts[(keys[i] >> shift) & np.uint64(255)] += 1
-        if n == 0 or counts[(keys[0] >> shift) & np.uint64(255)] == n:
+            b = (get_s64(keys, i) >> shift) & 255
+            put_s64(counts, b, get_s64(counts, b) + 1)
+        if n == 0 or get_s64(counts, (get_s64(keys, 0) >> shift) & 255) == n:
             continue
         total = 0
         for b in range(256):
-            total, counts[b] = total + counts[b], total
+            before = total
+            total += get_s64(counts, b)
+            put_s64(counts, b, before)
         for i in range(n):
-            b = (keys[i] >> shift) & np.uint64(255)
-            other_keys[counts[b]] = keys[i]
-            other_order[counts[b]] = order[i]
-            counts[b] += 1
-        keys, other_keys, order, other_order = other_keys, keys, other_order, order
-        swapped = not swapped
+            key = get_s64(keys, i)
+            b = (key >> shift) & 255
+            place = get_s64(counts, b)
+            put_s64(other_keys, place, key)
+            put_s64(other_order + place * other_step, 0, get_s64(order + i * step, 0))
+            put_s64(counts, b, place + 1)
+        keys, other_keys = other_keys, keys
+        order, other_order, step, other_step = other_order, order, other_step, step
+        swapped = 1 - swapped
     return swapped
 
 
@@ -76,21 +85,24 @@ def sort_order(kernel: SortOrder) -> Native:
         lines += ["if missing:", f"    k = {whole}"]
     body = [
         f"n = {length(kernel, 'keys')}",
-        "mine, theirs, places = scratch[:n], scratch[n : 2 * n], scratch[2 * n : 3 * n]",
-        f"order, counts = places.view(np.int64), scratch[3 * n : 3 * n + {DIGITS}].view(np.int64)",
+        "mine, theirs = place(scratch, (0,)), place(scratch, (n,))",
+        "places, counts = place(scratch, (2 * n,)), place(scratch, (3 * n,))",
         "for i in range(n):",
         *(f"    {line}" for line in lines),
-        "    mine[i] = k",
+        "    scratch[i] = k",
         "    y[i] = i",
-        "if radix_sort(mine, y[:n], theirs, order, counts):",
+        "if radix_sort(n, mine, place(y, (0,)), y.strides[0], theirs, places, counts):",
         "    for i in range(n):",
-        "        y[i] = order[i]",
+        "        y[i] = np.int64(scratch[2 * n + i])",
         "for i in range(n, y.shape[0]):",
         "    y[i] = i",
         "return 0",
     ]
     return tile_of(
-        "n", ["keys", *optional(kernel), "y", "scratch"], body, f"from {__package__}.rows import radix_sort\n"
+        "n",
+        ["keys", *optional(kernel), "y", "scratch"],
+        body,
+        f"from {__package__}.rows import radix_sort\nfrom {__package__.rpartition('.')[0]}.elements import place\n",
     )
 
 
