@@ -7,11 +7,9 @@ unit that would pass the end of the output begins earlier and stores some of it 
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
 from .. import gemm
 from ..epilogue import CONSTANTS
+from ..integers import integers, native_entry
 from ..simd import address_of, call_entry, copy_bytes, get_s32, get_s64, get_u8, put_s64, put_u8
 from .kernel import call
 
@@ -49,13 +47,13 @@ _GEMM_OUT, _GEMM_COLUMNS, _GEMM_RESIDUAL, _GEMM_TABLE = (
 _GEMM_PLANE = gemm.PARAMETERS + gemm.NAMES.index("plane")
 
 
-@njit(error_model="numpy")
+@integers
 def _fill(target, value, n):
     for i in range(n):
         put_u8(target, i, value)
 
 
-@njit(error_model="numpy")
+@integers
 def _copied(target, source, n, step, inner, channels, flip):
     """n positions of the image next to each other; flip inverts the top bits of its bytes."""
     if inner == 1 and step == channels:
@@ -70,7 +68,7 @@ def _copied(target, source, n, step, inner, channels, flip):
             put_u8(target + v * channels, c, get_u8(source + v * step, c * inner) ^ flip)
 
 
-@njit(error_model="numpy")
+@integers
 def _shown(bases, block, virtual, n, d, h):
     """The row of the result as the finish of a GEMM wants it (gemm.OPERANDS): positions are rows, channels columns."""
     put_s64(virtual, _GEMM_OUT, 0)
@@ -98,6 +96,7 @@ def _shown(bases, block, virtual, n, d, h):
         put_s64(virtual, word + 5, block[at + 11])
 
 
+@native_entry
 def depthwise_entry(bases, block, ranges):
     """Images n0:n1, planes d0:d1 and rows h0:h1 of the output; channels are not cut."""
     work, blocks = bases[block[SCRATCH]] + block[SCRATCH + 1], bases[block[BLOCKS]] + block[BLOCKS + 1]
@@ -184,6 +183,6 @@ def depthwise_entry(bases, block, ranges):
                             put_s64(work, 4, c)
                             put_s64(work, 5, min(c + MOST_COLUMNS, channels))
                             if call_entry(block[FINISH], address_of(bases), virtual, work):
-                                return np.int32(1)
+                                return 1
                 h += count
-    return np.int32(0)
+    return 0

@@ -6,9 +6,8 @@ of gemm.OPERANDS, so that sums leave through the same finish entries.
 
 from __future__ import annotations
 
-import numpy as np
-
 from .. import gemm
+from ..integers import native_entry
 from ..microkernel import call
 from ..simd import address_of, ask_for, call_entry, get_s64, put_s64, zero_bytes
 
@@ -35,6 +34,7 @@ NAMES = (
 FILL = len(gemm.NAMES) - len(NAMES)  # words without meaning that follow
 
 
+@native_entry
 def linear_entry(bases, block, ranges):
     """Compute rows m0:m1 and columns n0:n1. n0 is a multiple of nr; so is n1, unless it is N."""
     x, pitch = bases[block[0]] + block[1], block[4]
@@ -87,5 +87,5 @@ def linear_entry(bases, block, ranges):
             put_s64(work, 4, col)
             put_s64(work, 5, until)
             if call_entry(finish, address_of(bases), address_of(block), work):
-                return np.int32(1)
-    return np.int32(0)
+                return 1
+    return 0

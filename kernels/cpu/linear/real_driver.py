@@ -7,10 +7,8 @@ that sums leave through the same finish entries.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
 from .. import gemm
+from ..integers import integers, native_entry
 from ..microkernel import call
 from ..simd import address_of, ask_for, call_entry, get_s64, put_s64, zero_bytes
 
@@ -40,7 +38,7 @@ NAMES = (
 FILL = len(gemm.NAMES) - len(NAMES)  # words without meaning that follow
 
 
-@njit(error_model="numpy")
+@integers
 def decode_chunk(block, work, panel, decoded, table, k, now):
     """Decode `now` values of K from k on; returns where the rows for the tiles are."""
     nr, record, depth, unit, header = block[42], block[44], block[45], block[47], block[48]
@@ -73,7 +71,7 @@ def decode_chunk(block, work, panel, decoded, table, k, now):
     return rounded
 
 
-@njit(error_model="numpy")
+@integers
 def few_rows(bases, block, ranges):
     """The same for few rows, which one tile takes: weights are decoded in registers, two panels at a time.
 
@@ -124,11 +122,12 @@ def few_rows(bases, block, ranges):
         put_s64(work, 4, col)
         put_s64(work, 5, min(col + width, n_total))
         if call_entry(block[40], address_of(bases), address_of(block), work):
-            return np.int32(1)
+            return 1
         col += width
-    return np.int32(0)
+    return 0
 
 
+@native_entry
 def linear_entry(bases, block, ranges):
     """Compute rows m0:m1 and columns n0:n1. n0 is a multiple of nr; so is n1, unless it is N."""
     if block[57]:
@@ -178,5 +177,5 @@ def linear_entry(bases, block, ranges):
             put_s64(work, 4, col)
             put_s64(work, 5, min(col + nr, n_total))
             if call_entry(finish, address_of(bases), address_of(block), work):
-                return np.int32(1)
-    return np.int32(0)
+                return 1
+    return 0
