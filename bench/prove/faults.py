@@ -172,18 +172,21 @@ FAULTS = (
     ),
     Fault("kernels/cpu/conv/band.py", "y = first + r - block[w.PH]", "y = first + r - block[w.PW]", "conv"),
     Fault(
-        "kernels/cpu/pool.py", "end = n + after if padding else n", "end = n + before if padding else n", "average_pool"
-    ),
-    Fault(
-        "kernels/cpu/pool.py",
-        "np.int32(taps * np.int64(x_zero[()]))",
-        "np.int32(zc * yc * qc * np.int64(x_zero[()]))",
+        "kernels/cpu/pool_rows.py",
+        "steps(b.sub(b.add(n, after), at), step)",
+        "steps(b.sub(b.add(n, before), at), step)",
         "average_pool",
     ),
     Fault(
         "kernels/cpu/pool.py",
-        "row[i] > out[i] or row[i] != row[i] else",
-        "row[i] > out[i] else",
+        "-(zn * yn * qn) * np.int64(x_zero[()])",
+        "-(zc * yc * qc) * np.int64(x_zero[()])",
+        "average_pool",
+    ),
+    Fault(
+        "kernels/cpu/pool_rows.py",
+        'builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("!=", new, new))',
+        'builder.fcmp_ordered(">", new, old)',
         "max_pool, f32",
     ),
     # Moving data
