@@ -21,7 +21,7 @@ from ..primitives.pipeline import Pipeline, Step, Value
 from ..primitives.sizes import evaluate
 from . import inputs as doors
 from .chaining import Chain, find_chains, lives
-from .cutting import SMALL, Cut, cut
+from .cutting import SMALL, Cut, cut, in_turn
 from .profiling import operations
 from .program import ARENA, FIRST_EXTERNAL, LOCAL, Fix, Program, Row, Stage
 from .recording import NeedsData, Operand, RecordingContext, contiguous
@@ -34,12 +34,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a value lies at run time: a base and an offset in bytes, its stored shape and strides."""
+    """Where a value lies at run time: a base and an offset in bytes, its stored shape and strides.
+
+    passing   only a tile of it exists at a time, in a worker's own memory
+    """
 
     base: int
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
+    passing: bool = False
 
 
 @dataclass
@@ -141,7 +145,7 @@ class Binder:
         for n, name in enumerate(held):
             dtype = self.values[name].dtype
             assert dtype is not None
-            placed[name] = Placed(bases + n, 0, doors.stored_shape(dtype, shapes[name]), None)
+            placed[name] = Placed(bases + n, 0, doors.stored_shape(dtype, shapes[name]), None, passing=True)
             del requests[name]
         offsets, peak = plan_offsets([(*r, max(64, self.aligns.get(name, 1))) for name, r in requests.items()])
         for name, offset in zip(requests, offsets, strict=True):
@@ -345,7 +349,7 @@ class Binder:
         if value.dtype is None:
             return None
         where = placed[value.name]
-        return Operand.make(where.base, where.offset, value.dtype.numpy, where.shape, where.strides)
+        return Operand.make(where.base, where.offset, value.dtype.numpy, where.shape, where.strides, where.passing)
 
     def _lay_sweep(self, laid: Laid, kernel: Any, swept: Sequence[Operand], env: Mapping[str, int]) -> None:
         step = laid.step
@@ -389,8 +393,11 @@ class Binder:
             begins = [*lengths[:leading], *lengths[leading + 1 : -1]]
             places = tuple((n, o.ndim) for n, o in zip(begins, swept, strict=True))
             given = tuple(o.constant for o in swept)
-            row = Row(compiled.address, block, how.ranges, step.name, how.cost / tiles, compiled, places, given)
-            laid.stages.append(Stage(tiles, (row,)))
+            stages = in_turn(space.axes, sizes, how)
+            cost = how.cost / (tiles * len(stages))
+            for ranges in stages:
+                row = Row(compiled.address, block, ranges, step.name, cost, compiled, places, given)
+                laid.stages.append(Stage(tiles, (row,)))
 
     def _tile_of(
         self, step: Step, variant: factory.Variant, kernel: Any, types: tuple[str, ...], env: Mapping[str, int]

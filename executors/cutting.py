@@ -131,6 +131,21 @@ def _factorings(threads: int, axes: int) -> list[tuple[int, ...]]:
     ]
 
 
+def in_turn(axes: Sequence[Axis], sizes: Sequence[int], how: Cut) -> Array:
+    """int64 (stages, tiles, 2 * axes): the ranges of a cut, for each stage that it takes.
+
+    It takes one, unless there are several tiles and an axis whose places follow each other.
+    """
+    turns = [d for d, axis in enumerate(axes) if axis.in_turn]
+    if len(how.ranges) < 2 or not turns:
+        return how.ranges[None]
+    (d,) = turns
+    places = np.arange(sizes[d])
+    stages = np.repeat(how.ranges[None], len(places), axis=0)
+    stages[:, :, 2 * d], stages[:, :, 2 * d + 1] = places[:, None], places[:, None] + 1
+    return stages
+
+
 def _given(name: str, space: IndexSpace, sizes: Sequence[int], tile: Any) -> tuple[int, ...]:
     known = {axis.name: axis for axis in space.axes}
     for axis, n in tile.items():

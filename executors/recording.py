@@ -26,24 +26,36 @@ class NeedsData(Exception):
 
 
 class Operand:
-    """A view of memory that does not exist yet: shape, strides and type, at an offset from a base."""
+    """A view of memory that does not exist yet: shape, strides and type, at an offset from a base.
 
-    __slots__ = ("_shadow", "base", "constant", "offset")
+    passing   of what it stands for only a tile exists at a time, in a worker's own memory
+    """
 
-    def __init__(self, base: int, offset: int, shadow: Array, constant: Array | None = None) -> None:
+    __slots__ = ("_shadow", "base", "constant", "offset", "passing")
+
+    def __init__(
+        self, base: int, offset: int, shadow: Array, constant: Array | None = None, passing: bool = False
+    ) -> None:
         self.base = base
+        self.passing = passing
         self.offset = offset
         self._shadow = shadow
         self.constant = constant
 
     @classmethod
     def make(
-        cls, base: int, offset: int, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+        cls,
+        base: int,
+        offset: int,
+        dtype: Any,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None = None,
+        passing: bool = False,
     ) -> Operand:
         """strides in bytes; None: contiguous."""
         if strides is None:
             strides = contiguous(shape, np.dtype(dtype).itemsize)
-        return cls(base, offset, strided(np.empty(1, dtype), shape, strides))
+        return cls(base, offset, strided(np.empty(1, dtype), shape, strides), passing=passing)
 
     @classmethod
     def of(cls, array: Array) -> Operand:
@@ -117,7 +129,8 @@ class Operand:
 
     def _view(self, shadow: Array) -> Operand:
         moved = shadow.__array_interface__["data"][0] - self._shadow.__array_interface__["data"][0]
-        return Operand(self.base, self.offset + moved, shadow, shadow if self.constant is not None else None)
+        constant = shadow if self.constant is not None else None
+        return Operand(self.base, self.offset + moved, shadow, constant, self.passing)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func is np.reshape:

@@ -5,7 +5,7 @@ kernels/reference/recurrent.py says what it computes; kernels/recurrent_gates.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from . import checks
 from .recurrent_gates import ACTIVATIONS, GATES, NEEDED
 
 LANES = 16
+SHARED = 30_000  # what a step has to cost, in about bytes moved, for threads to wait for each other after it
 WIDEST = 65536  # units: the sum of so many codes is exact in float32
 
 
@@ -55,6 +56,7 @@ class Recurrence:
     lengths      each batch has its own number of steps
     codes        the state is quantized to u8 before each product, with one scale for all batches; weights are s8 codes
     zero_points  (codes) the weights have zero points
+    shared       (internal) several threads each compute some of the units, step after step
     """
 
     cell: str = "lstm"
@@ -69,6 +71,7 @@ class Recurrence:
     lengths: bool = False
     codes: bool = False
     zero_points: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         checks.one_of("recurrence", "cell", self.cell, tuple(GATES))
@@ -119,14 +122,14 @@ class Recurrence:
         return (*shape, 4) if self.codes else shape
 
     def signature(self) -> tuple[ArgSpec, ...]:
-        batch = ("b", None)
+        batch = ("b", "u" if self.shared else None)
         specs = [
             ArgSpec("like", "f32", shape=("T", "B", "I")),
             ArgSpec("given", "f32", shape=("R", self.gates * self.hidden), strides="contiguous"),
-            ArgSpec("h0", "f32", shape=("B", self.hidden), follows=batch),
+            ArgSpec("h0", "f32", shape=("B", self.hidden), follows=("b", None)),
         ]
         if self.cell == "lstm":
-            specs.append(ArgSpec("c0", "f32", shape=("B", self.hidden), follows=batch))
+            specs.append(ArgSpec("c0", "f32", shape=("B", self.hidden), follows=("b", None)))
         kind = "s8" if self.codes else "f32"
         specs += [
             ArgSpec(f"r{n}", kind, shape=self.panels(group), strides="contiguous")
@@ -151,8 +154,17 @@ class Recurrence:
         return tuple(specs)
 
     def index_space(self) -> IndexSpace:
+        if self.shared:
+            units = Axis("u", self.hidden, multiple=LANES * self.groups[0].blocks)
+            return IndexSpace((Axis("b", "B", split=False), Axis("t", "T", split=False, in_turn=True), units))
         # the scale of a state's codes is that of all batches, so they stay together
         return IndexSpace((Axis("b", "B", split=not self.codes, multiple=4),))
+
+    def shares(self, length: int, batch: int) -> bool:
+        """Whether threads are to share the units, where they cannot share batches."""
+        one_product = not self.lengths and (self.cell != "gru" or self.linear)
+        few = self.codes or batch < 8
+        return one_product and few and length > 1 and self._step_cost(batch) >= SHARED
 
     def execute(self, ctx: Any) -> None:
         slots = self.signature()
@@ -162,7 +174,8 @@ class Recurrence:
             raise ShapeMismatch(f"recurrence: given has {given.shape[0]} rows; {length} steps of {batch} batches work")
         operands = [ctx.write(s.slot) if s.access == "write" else ctx.read(s.slot) for s in slots[2:]]
         scratch = ctx.scratch(self.scratch_bytes(batch))
-        ctx.sweep(self, given.reshape((length, batch, given.shape[1])), *operands, scratch)
+        kernel = replace(self, shared=self.shares(length, batch))
+        ctx.sweep(kernel, given.reshape((length, batch, given.shape[1])), *operands, scratch)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -171,8 +184,10 @@ class Recurrence:
 
     def cost(self, extents: Any, given: Any, *_: Any) -> float:
         """About the bytes that could have been moved meanwhile."""
-        work = given.shape[0] * self.gates * self.hidden * (self.hidden + 32)
-        return float(work * max(extents["b"], 1) / (8 if self.codes else 2))
+        return given.shape[0] * self._step_cost(max(extents["b"], 1))
+
+    def _step_cost(self, batch: int) -> float:
+        return batch * self.gates * self.hidden * (self.hidden + 32) / (8 if self.codes else 2)
 
     def scratch_bytes(self, batch: int) -> int:
         """State before and after, cell, two gates and codes of every batch; sums of a panel of at most 64 columns."""

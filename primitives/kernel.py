@@ -47,12 +47,14 @@ class Axis:
     extent    its size, an expression of the size names that the kernel's ArgSpecs use
     split     whether ranges of it may run separately, in any order and at once
     multiple  where a cut may be made: a multiple of this (the last range may be shorter)
+    in_turn   each place of it needs what all of the ones before left: where other axes are cut, one follows the other
     """
 
     name: str
     extent: SizeLike
     split: bool = True
     multiple: int = 1
+    in_turn: bool = False
 
     def size(self) -> int | Size:
         """The extent as a number, or as a size that is known when the plan is bound."""

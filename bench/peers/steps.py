@@ -1,7 +1,8 @@
 """Memory-bound steps against ONNX Runtime and torch, and against a copy: checked first, then timed in the same rounds.
 
-Every contender reads the same array and writes into memory made ahead. The copy is a plain loop of vector loads and
-stores over as many bytes as the step reads and writes, on as many threads.
+Every contender reads the same array and writes into memory made ahead. The copy is a loop of vector loads and stores over
+as many bytes as the step reads and writes, on as many threads, with the kind of stores that the step has: past the caches
+where it streams its result (kernels/cpu/stores.py), else ordinary ones.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numba import njit
 from ...executors import TilingExecutor
 from ...kernels import ops
 from ...kernels.cpu.peak import _together
+from ...kernels.cpu.stores import least_bytes, stream, streamed
 from ...primitives.pipeline import Pipeline
 from ..timing import paired
 from . import _present, _quietly, attention, bind, session, set_threads
@@ -201,7 +203,14 @@ def _copy(moved: int, threads: int) -> Callable[[], Any]:
     """A loop that reads and writes `moved` bytes together, split between the threads."""
     source, target = np.ones(moved // 16, np.int64), np.zeros(moved // 16, np.int64)
     parts = zip(np.array_split(source, threads), np.array_split(target, threads), strict=True)
-    return _together([partial(_copy_loop, a, b) for a, b in parts])
+    loop = _copy_streamed if moved >= least_bytes() else _copy_loop
+    return _together([partial(loop, a, b) for a, b in parts])
+
+
+@njit("void(int64[::1], int64[::1])", nogil=True, error_model="numpy")
+def _copy_streamed(source: Array, target: Array) -> None:
+    stream(target.ctypes.data, source.ctypes.data, 8 * source.size)
+    streamed()
 
 
 @njit("void(int64[::1], int64[::1])", nogil=True, error_model="numpy")

@@ -12,8 +12,7 @@ from numba.extending import intrinsic
 
 from ...primitives import dtypes
 from ..cast import BYTES, Cast
-from ..factory import register
-from ..forge import Native
+from ..factory import WithParams, register
 from ..indexing import whole
 from . import isa as levels
 from .nest import Element, nest
@@ -25,7 +24,7 @@ INTEGERS |= {"u64": "uint64", "s64": "int64"}
 
 
 @register("cast", backend="cpu")
-def build(kernel: Cast, isa: str | None = None) -> Native:
+def build(kernel: Cast, isa: str | None = None) -> WithParams:
     table = (
         kernel.source not in WIDEN and dtypes.get(kernel.source).kind in ("float", "scale") and kernel.source != "f64"
     )

@@ -11,8 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ..factory import register
-from ..forge import Native
+from ..factory import WithParams, register
 from ..indexing import whole
 from ..lookup import Lookup
 from . import isa as levels
@@ -30,7 +29,7 @@ def permutes(level: levels.Level) -> bool:
 
 
 @register("lookup", backend="cpu")
-def build(kernel: Lookup, isa: str | None = None) -> Native:
+def build(kernel: Lookup, isa: str | None = None) -> WithParams:
     wide = permutes(levels.select(isa))
     return nest(
         Element(

@@ -6,8 +6,8 @@ kernels/reference/map.py says what it computes.
 from __future__ import annotations
 
 from ...primitives import dtypes
-from ..factory import Whole, register
-from ..forge import Native, jit_disabled
+from ..factory import Whole, WithParams, register
+from ..forge import jit_disabled
 from ..map import Map
 from ..reference.steps import map_step
 from . import isa
@@ -49,7 +49,7 @@ def compiled() -> str | None:
 
 
 @register("map", backend="cpu", variant="captured", requires=compiled)
-def build(kernel: Map) -> Native:
+def build(kernel: Map) -> WithParams:
     types = dict(zip(kernel.slots, kernel.sources, strict=True)) | {"y": kernel.dtype}
     return nest(map_element(kernel), wide=Wide(types, 2 * isa.select().lanes))
 

@@ -11,14 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..factory import WithParams
 from ..forge import Native
 from ..indexing import AXES, Index, whole
+from .stores import LEAST_ROW, LINE, PIECE, streams
 
 _HEADER = """\
 import numpy as np
 from numba import njit
 from {package}.elements import compiled_here, place, read, read_at, start_of, write, write_at
 from {package}.scalar import *
+from {package}.stores import piece_buffer, stream, streamed
 {prelude}
 
 @njit(nogil=True, error_model="numpy")
@@ -68,19 +71,20 @@ class Wide:
     count: int
 
 
-def nest(element: Element, out: str = "y", wide: Wide | None = None) -> Native:
+def nest(element: Element, out: str = "y", wide: Wide | None = None) -> WithParams:
     """The tile function that stores an element's result at each place of its block of `out`, the last operand.
 
     wide   for a long result: more elements side by side than LLVM would take
     """
-    return _Nest(element, out, wide).native()
+    return WithParams(_Nest(element, out, wide).native(), lambda *operands: (streams(operands[-1], operands),))
 
 
 class _Nest:
     """Writes the loops. The innermost one is there twice.
 
     Elements are read and written by address (elements.py). Where every operand that follows it does so at unit stride,
-    LLVM vectorises it; and where trailing axes of all operands are one run of memory, it covers them together.
+    LLVM vectorises it; and where trailing axes of all operands are one run of memory, it covers them together. Then it
+    goes piece by piece if the result is streamed (stores.py): each is computed in a buffer first.
     """
 
     def __init__(self, element: Element, out: str, wide: Wide | None = None) -> None:
@@ -104,6 +108,8 @@ class _Nest:
         else:
             merged = self._merged_axes()
             self._prepare(merged)
+            self.emit(f"streaming = past != 0 and unit and length * {self.out}.itemsize >= {LEAST_ROW}")
+            self.emit("piece = piece_buffer() if streaming else 0")
             for d, axis in enumerate(axes[:-1]):
                 end = f"{axis}1"
                 if d in merged:  # the innermost loop may cover it
@@ -113,27 +119,57 @@ class _Nest:
             for name in self.rows:
                 self.emit(f"{name}_at = {self._address(name)}")
             if element.run and self._same_along():
-                self.emit(self._run())
+                self._runs()
             else:
                 self._loops()
+            self.lines += ["if streaming:", "    streamed()"]
         if element.doubt:
             self.lines.append("return np.int32(1) if bad else np.int32(0)")
-        arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*self.names, *element.tables, self.out])
+        arguments = ", ".join([f"{a}0, {a}1" for a in axes] + [*self.names, *element.tables, self.out, "past"])
         prelude = element.prelude + self._vector()
         header = _HEADER.format(package=__package__, prelude=prelude, arguments=arguments)
         return Native(header + "".join(f"    {line}\n" for line in self.lines))
 
-    def _run(self) -> str:
+    def _runs(self) -> None:
         first, *others = self.names
-        ends = [f"{name}_at, {name}.strides[{len(self.index[name]) - 1}]" for name in (self.out, first)]
-        return f"{self.element.run}({', '.join(['length', *ends, *(f'{name}_' for name in others)])})"
+        steps = {name: f"{name}.strides[{len(self.index[name]) - 1}]" for name in (self.out, first)}
+        self._begin_pieces(steps)
+        ends = [f"to, {steps[self.out]}", f"{first}_from, {steps[first]}"]
+        self.emit(f"{self.element.run}({', '.join(['count', *ends, *(f'{name}_' for name in others)])})")
+        self._end_pieces()
+
+    def _begin_pieces(self, steps: Mapping[str, str]) -> None:
+        """The head of a loop over pieces of a row: `count` elements after `done`, written at `to`; one where none is streamed.
+
+        steps   bytes from one element to the next, of the result and of operands along the row
+        """
+        out = self.out
+        self.emit("done = 0")
+        self.begin("while done < length:")
+        self.emit(f"count, to = length - done, {out}_at + done * {steps[out]}")
+        for name in self.rows:
+            if name in steps and name != out:
+                self.emit(f"{name}_from = {name}_at + done * {steps[name]}")
+        self.begin("if streaming:")
+        self.emit(f"count, to = min(count, ({PIECE} - to % {LINE}) // {out}.itemsize), piece")
+        self.end()
+
+    def _end_pieces(self) -> None:
+        out = self.out
+        self.begin("if streaming:")
+        self.emit(f"stream({out}_at + done * {out}.itemsize, to, count * {out}.itemsize)")
+        self.end()
+        self.emit("done += count")
+        self.end()
 
     def _loops(self) -> None:
         self.begin("if unit:")
+        self._begin_pieces({name: f"{name}.itemsize" for name in self.rows})
         whole_groups = self._whole_groups()
         if whole_groups:
             self.emit(whole_groups)
-        self._inner_loop(f"{self._grouped('length')}, length" if whole_groups else "length", by_address=True)
+        self._inner_loop(f"{self._grouped('count')}, count" if whole_groups else "count", by_address=True)
+        self._end_pieces()
         self.end()
         self.begin("else:")
         for name in self.rows:
@@ -238,7 +274,7 @@ class _Nest:
 
     def _inner_loop(self, count: str, by_address: bool) -> None:
         last = self.axes[-1]
-        absolute = f"{last}0 + {last}"
+        absolute = f"{last}0 + done + {last}" if by_address else f"{last}0 + {last}"
         self.begin(f"for {last} in range({count}):")
         for name in self.names:
             if name in self.fixed:
@@ -246,7 +282,7 @@ class _Nest:
             where = self._place(name, absolute)
             if name in self.rows:
                 where = (
-                    f"read({name}, {name}_at, {last})"
+                    f"read({name}, {name}_from, {last})"
                     if by_address
                     else f"read_at({name}, {name}_at, {last} * {name}_step)"
                 )
@@ -280,11 +316,11 @@ class _Nest:
     def _whole_groups(self) -> str:
         """The line that takes as many whole groups of a row as there are."""
         if self.element.groups is not None and self._has_groups():
-            given = [f"{self.out}_at", f"{self.names[0]}_at", *(f"{name}_" for name in self.names[1:])]
+            given = ["to", f"{self.names[0]}_from", *(f"{name}_" for name in self.names[1:])]
             tables = [f"start_of({name})" for name in self.element.tables]
-            return f"{self.element.groups[1]}({', '.join(['length', *given, *tables])})"
-        given = [self._place(name, "") if name in self.fixed else f"{name}_at" for name in (self.out, *self._order())]
-        return f"vector(length, {', '.join(given)})" if self._order() else ""
+            return f"{self.element.groups[1]}({', '.join(['count', *given, *tables])})"
+        given = [self._place(name, "") if name in self.fixed else f"{name}_from" for name in self._order()]
+        return f"vector(count, {', '.join(['to', *given])})" if self._order() else ""
 
     def _vector(self) -> str:
         """Text that defines `vector`: many elements at once, from the addresses of the first ones."""
@@ -315,7 +351,7 @@ class _Nest:
             self.emit(f"flat = {position}")
         result = _substituted(element.result, self.names, element.tables)
         if how == "address":
-            self.emit(f"write({out}, {out}_at, {self.axes[-1]}, {result})")
+            self.emit(f"write({out}, to, {self.axes[-1]}, {result})")
         elif how:
             self.emit(f"write_at({out}, {out}_at, {self.axes[-1]} * {out}_step, {result})")
         else:

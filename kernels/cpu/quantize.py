@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...primitives import dtypes
-from ..factory import register
-from ..forge import Native
+from ..factory import WithParams, register
 from ..indexing import whole
 from ..quantize import Dequantize, Quantize
 from . import isa as levels
@@ -104,10 +103,10 @@ def dequantize_element(kernel: Dequantize) -> Element:
 
 
 @register("quantize", backend="cpu")
-def build(kernel: Quantize, isa: str | None = None) -> Native:
+def build(kernel: Quantize, isa: str | None = None) -> WithParams:
     return nest(_by_product(kernel, quantize_element(kernel), isa))
 
 
 @register("dequantize", backend="cpu")
-def build_dequantize(kernel: Dequantize) -> Native:
+def build_dequantize(kernel: Dequantize) -> WithParams:
     return nest(dequantize_element(kernel))

@@ -6,8 +6,7 @@ kernels/reference/requantize.py says what it computes.
 from __future__ import annotations
 
 from ...primitives import dtypes
-from ..factory import register
-from ..forge import Native
+from ..factory import WithParams, register
 from ..indexing import whole
 from ..requantize import Requantize
 from .nest import Element, nest
@@ -37,5 +36,5 @@ def requantize_element(kernel: Requantize) -> Element:
 
 
 @register("requantize", backend="cpu")
-def build(kernel: Requantize) -> Native:
+def build(kernel: Requantize) -> WithParams:
     return nest(requantize_element(kernel))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from tilework.executors import cutting
@@ -111,3 +112,13 @@ def test_a_small_last_piece_is_no_half_and_equal_pieces_are_long_runs(columns, m
     assert found.counts == (2, 1)
     alone = Operand.make(0, 0, "f4", (1, columns))
     assert math.prod(cutting.cut(Grid(1e6), (1, columns), [alone, alone], 2).counts) == 2
+
+
+def test_an_axis_whose_places_follow_each_other_makes_a_stage_of_each_where_others_are_cut():
+    axes = (Axis("t", "T", split=False, in_turn=True), Axis("n", "N"))
+    whole = cutting.Cut(np.array([[0, 3, 0, 8]]), (1, 1), 1.0)
+    assert cutting.in_turn(axes, (3, 8), whole).tolist() == [[[0, 3, 0, 8]]]
+    halves = cutting.Cut(np.array([[0, 3, 0, 4], [0, 3, 4, 8]]), (1, 2), 1.0)
+    found = cutting.in_turn(axes, (3, 8), halves)
+    assert found.tolist() == [[[t, t + 1, 0, 4], [t, t + 1, 4, 8]] for t in range(3)]
+    assert cutting.in_turn((axes[1],), (8,), cutting.Cut(np.array([[0, 4], [4, 8]]), (2,), 1.0)).shape == (1, 2, 2)

@@ -57,6 +57,9 @@ def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None, seed=N
         status = launching.execute(built, *operands, out, seed=seed)
         assert status == 0, f"status {status}"
         return out
+    params = ()
+    if isinstance(built, factory.WithParams):
+        built, params = built.tile, tuple(built.params(*operands, out))
     extents = [evaluate(substitute(axis.size(), env), env) for axis in index_space(kernel).axes]
     arrays = tuple(bits_view(x) for x in (*operands, out))
     types = tuple(OperandType(name, rank) for name, rank in zip(facts["dtypes"], facts["ranks"], strict=True))
@@ -65,13 +68,13 @@ def _run_on(backend, kernel, *operands, cut=None, out=None, variant=None, seed=N
 
         def call(bounds):
             with np.errstate(all="ignore"):
-                return int(plain(*bounds, *arrays) or 0)
+                return int(plain(*bounds, *arrays, *params) or 0)
 
     else:
-        entry = CALL(forge.entry(built, len(extents), types).address)
+        entry = CALL(forge.entry(built, len(extents), types, len(params)).address)
         bases = np.zeros(1, np.int64)
         words = [w for a in arrays for w in (0, a.__array_interface__["data"][0], *a.shape, *a.strides)]
-        block = np.array([*words, 0], np.int64)
+        block = np.array([*words, *params, 0], np.int64)
 
         def call(bounds):
             ranges = np.array([*bounds, 0], np.int64)

@@ -157,8 +157,8 @@ def test_the_captured_variant_runs_unless_python_is_asked_for(monkeypatch):
 @pytest.mark.skipif(forge.jit_disabled(), reason="looks at compiled code")
 @pytest.mark.parametrize("fn", [steep, lambda x: np.floor(x / 3) if x > 0 else x * 0.125], ids=["steep", "branch"])
 def test_the_loop_is_vectorised(fn):
-    native = factory.get("map", "cpu", kernel=Map(fn, ("f32",), "u8", 1, EACH))
+    native = factory.get("map", "cpu", kernel=Map(fn, ("f32",), "u8", 1, EACH)).tile
     fresh = forge.Native(f"{native.source}# compiled, not loaded: {os.getpid()} {time.time_ns()}\n")
-    keep = forge.entry(fresh, 1, (OperandType("f32", 1), OperandType("u8", 1))).keep
+    keep = forge.entry(fresh, 1, (OperandType("f32", 1), OperandType("u8", 1)), 1).keep
     text = keep.get_asm_str()
     assert re.search(r"v?(mul|div)ps\b.*[xyz]mm|fmul\s+v\d+\.4s|fdiv\s+v\d+\.4s", text)

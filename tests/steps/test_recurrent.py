@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tilework.executors import eager
-from tilework.kernels import ops
+from tilework.executors import cutting, eager
+from tilework.kernels import ops, recurrent
 from tilework.primitives.errors import ArgumentError, DTypeMismatch, ShapeMismatch
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -119,6 +119,32 @@ def test_layers_on_codes_have_the_same_bits_everywhere_and_are_close(
     state = np.zeros((batch, hidden), np.float32)
     right = in_float64(cell, x, *real, bias, state, state, "linear_before_reset" in options)
     assert_allclose(found[0], right[0], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("cell", "hidden", "options"),
+    [
+        ("lstm", 70, {"reverse": True}),
+        ("lstm", 40, {"scales": None}),
+        ("gru", 33, {"linear_before_reset": True}),
+        pytest.param("rnn", 130, {}, marks=pytest.mark.slow),
+        pytest.param("gru", 33, {}, marks=pytest.mark.slow),
+    ],
+)
+def test_threads_that_share_units_give_the_same_bits(everywhere, rng, monkeypatch, cell, hidden, options):
+    monkeypatch.setattr(recurrent, "SHARED", 0)
+    monkeypatch.setattr(cutting, "SMALL", 0)
+    w, r, bias = weights(rng, cell, 5, hidden)
+    if "scales" in options:
+        coded = [quantized(rng, v, np.int8, True) for v in (w, r)]
+        (w, r), options = (c for c, *_ in coded), {"scales": tuple(s for _, s, _ in coded)}
+        options["zero_points"] = tuple(z for *_, z in coded)
+    for length, batch in ((3, 1), (2, 3), (1, 2), (0, 2)):
+        x = rng.standard_normal((length, batch, 5)).astype(np.float32)
+        states = [rng.standard_normal((batch, hidden)).astype(np.float32) for _ in range(1 + (cell == "lstm"))]
+        found = everywhere(getattr(ops, cell), x, w, r, bias, *states, **options, tiles=False)
+        last = found[0][0 if options.get("reverse") else -1] if length else states[0]
+        assert_array_equal(found[1], last)
 
 
 def test_layers_say_what_they_cannot_take(rng):

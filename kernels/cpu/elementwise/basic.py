@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from ....primitives import dtypes
 from ...elementwise import Add, AddQuantized, Clip, Relu
-from ...factory import register
-from ...forge import Native
+from ...factory import WithParams, register
 from ...indexing import whole
 from ..nest import Element, nest
 
@@ -54,20 +53,20 @@ def clip_element(kernel: Clip) -> Element:
 
 
 @register("add", backend="cpu")
-def build_add(kernel: Add) -> Native:
+def build_add(kernel: Add) -> WithParams:
     return nest(add_element(kernel))
 
 
 @register("add_quantized", backend="cpu")
-def build_add_quantized(kernel: AddQuantized) -> Native:
+def build_add_quantized(kernel: AddQuantized) -> WithParams:
     return nest(add_quantized_element(kernel))
 
 
 @register("relu", backend="cpu")
-def build_relu(kernel: Relu) -> Native:
+def build_relu(kernel: Relu) -> WithParams:
     return nest(relu_element(kernel))
 
 
 @register("clip", backend="cpu")
-def build_clip(kernel: Clip) -> Native:
+def build_clip(kernel: Clip) -> WithParams:
     return nest(clip_element(kernel))

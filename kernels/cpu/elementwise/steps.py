@@ -9,8 +9,7 @@ import string
 
 from ....primitives import dtypes
 from ...elementwise import Elementwise, Operation, QuantizedElementwise
-from ...factory import Whole, register
-from ...forge import Native
+from ...factory import Whole, WithParams, register
 from ...reference.elementwise.steps import elementwise_step, quantized_step
 from ...sequence import SEQUENCES
 from ..map import compiled
@@ -80,7 +79,7 @@ def quantized_element(kernel: QuantizedElementwise) -> Element:
 
 
 @register("elementwise", backend="cpu", requires=compiled)
-def build(kernel: Elementwise) -> Native:
+def build(kernel: Elementwise) -> WithParams:
     return nest(elementwise_element(kernel))
 
 
@@ -91,7 +90,7 @@ def build_interpreted(kernel: Elementwise) -> Whole:
 
 
 @register("elementwise_quantized", backend="cpu", requires=compiled)
-def build_quantized(kernel: QuantizedElementwise) -> Native:
+def build_quantized(kernel: QuantizedElementwise) -> WithParams:
     return nest(quantized_element(kernel))
 
 

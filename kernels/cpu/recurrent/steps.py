@@ -1,5 +1,6 @@
 """A recurrence on the CPU: every step of the sequence in one call, state and sums in scratch, gates a vector at a time.
 
+Where threads share the units, a call computes some units of one step, from the state that all of them left in y and c.
 Weights stand in panels that hold all gates of a few units, so a product reads memory from end to end.
 kernels/reference/recurrent.py says what it computes.
 """
@@ -29,7 +30,7 @@ from tilework.kernels.cpu.simd import ask_near, copy_bytes, get_f32, put_f32, ze
 {prelude}
 
 @njit(nogil=True, error_model="numpy")
-def tile(b0, b1, {operands}, scratch):
+def tile(b0, b1, {more}{operands}, scratch):
     steps, rows = y.shape[0], b1 - b0
     padded = 1 if rows == 1 else (rows + {MR} - 1) // {MR} * {MR}
     h_at = (start_of(scratch) + 63) // 64 * 64
@@ -41,16 +42,25 @@ def tile(b0, b1, {operands}, scratch):
     s_at = code_at + padded * {state}
     zero_bytes(h_at, padded * {state} * 6)
     for r in range(rows):
-        for n in range({hidden}):
-            put_f32(h_at + r * {state}, n, h0[b0 + r, n])
+{load}
 {load_cell}
-    for step in range(steps):
+    for step in range({first}, {last}):
 {body}
-    for r in range(rows):
-        for n in range({hidden}):
+    for r in range(rows if {last} == steps else 0):
+        for n in range({units}):
             h[b0 + r, n] = get_f32(h_at + r * {state}, n)
 {store_cell}
 """
+_LOAD = """\
+        for n in range({hidden}):
+            put_f32(h_at + r * {state}, n, h0[b0 + r, n])"""
+_LOAD_LEFT = """\
+        if t0 > 0:
+            step = t0 - 1
+            t = {place}
+            copy_bytes(h_at + r * {state}, start_of(y) + t * y.strides[0] + (b0 + r) * y.strides[1], {bytes})
+        for n in range({hidden} if t0 == 0 else 0):
+            put_f32(h_at + r * {state}, n, h0[b0 + r, n])"""
 
 
 def _length(kernel: Recurrence) -> str:
@@ -115,8 +125,7 @@ def _group(kernel: Recurrence, n: int, source: str, name: str, more: list[str]) 
         body = [f"if step < {_length(kernel)}:", *(f"    {line}" for line in body)]
     return [
         *(_encode(kernel, n, source) if kernel.codes else []),
-        f"for place in range({panels}):",
-        f"    q = {panels - 1} - place if step & 1 else place  # what was read last is still in the cache",
+        *_panels(kernel, panels, group.blocks),
         f"    panel = start_of(r{n}) + q * {size}",
         "    if padded == 1:",
         f"        one_{n}({kernel.depth}, s_at, {row}, {width}, {a}, {state}, panel)",
@@ -128,6 +137,18 @@ def _group(kernel: Recurrence, n: int, source: str, name: str, more: list[str]) 
         f"    count = min({width // 4}, {kernel.hidden} - q * {width // 4})",
         "    for r in range(rows):",
         *(f"        {line}" for line in body),
+    ]
+
+
+def _panels(kernel: Recurrence, panels: int, blocks: int) -> list[str]:
+    """The head of the loop over panels, back and forth: what was read last is still in the cache."""
+    if not kernel.shared:
+        return [f"for place in range({panels}):", f"    q = {panels - 1} - place if step & 1 else place"]
+    width = blocks * LANES
+    return [
+        f"q0, q1 = u0 // {width}, (u1 + {width - 1}) // {width}",
+        "for place in range(q0, q1):",
+        "    q = q0 + q1 - 1 - place if step & 1 else place",
     ]
 
 
@@ -172,6 +193,7 @@ def _prelude(kernel: Recurrence) -> list[str]:
 def _body(kernel: Recurrence) -> list[str]:
     """One step of the sequence."""
     hidden, state = 4 * kernel.hidden, 4 * kernel.units
+    own, nbytes = ("4 * u0", "4 * (u1 - u0)") if kernel.shared else ("0", str(hidden))
     if kernel.cell == "rnn":
         lines = _group(kernel, 0, "h_at", "activate", ["new"])
     elif kernel.cell == "lstm":
@@ -183,8 +205,8 @@ def _body(kernel: Recurrence) -> list[str]:
         lines = _group(kernel, 0, "h_at", "reset", ["old", "z", "gated"])
         lines += _group(kernel, 1, "gated_at", "activate", ["z", "old", "new"])
     kept = [
-        f"copy_bytes(h_at + r * {state}, next_at + r * {state}, {hidden})",
-        f"copy_bytes(y_at, h_at + r * {state}, {hidden})",
+        f"copy_bytes(h_at + r * {state} + {own}, next_at + r * {state} + {own}, {nbytes})",
+        f"copy_bytes(y_at + {own}, h_at + r * {state} + {own}, {nbytes})",
     ]
     if kernel.lengths:
         kept = [
@@ -205,8 +227,14 @@ def _body(kernel: Recurrence) -> list[str]:
 def _copy(name: str, kernel: Recurrence, load: bool) -> str:
     """Lines that copy an array into the scratch of the cell, or back."""
     place = f"c_at + r * {4 * kernel.units}"
-    line = f"put_f32({place}, n, {name}[b0 + r, n])" if load else f"{name}[b0 + r, n] = get_f32({place}, n)"
-    return f"    for r in range(rows):\n        for n in range({kernel.hidden}):\n            {line}"
+    given = f"({name}[b0 + r, n] if t0 == 0 else c[b0 + r, n])" if kernel.shared else f"{name}[b0 + r, n]"
+    line = f"put_f32({place}, n, {given})" if load else f"{name}[b0 + r, n] = get_f32({place}, n)"
+    return f"    for r in range(rows):\n        for n in range({_units(kernel)}):\n            {line}"
+
+
+def _units(kernel: Recurrence) -> str:
+    """Bounds of the units that a call computes."""
+    return "u0, u1" if kernel.shared else str(kernel.hidden)
 
 
 @register("recurrence", backend="cpu", requires=compiled)
@@ -216,9 +244,15 @@ def build(kernel: Recurrence) -> Native:
         _TEXT.format(
             prelude="\n".join(_prelude(kernel)),
             operands=", ".join(kernel.operands),
+            more="t0, t1, u0, u1, " if kernel.shared else "",
             MR=MR,
-            hidden=kernel.hidden,
+            units=_units(kernel),
             state=4 * kernel.units,
+            first="t0" if kernel.shared else "0",
+            last="t1" if kernel.shared else "steps",
+            load=(_LOAD_LEFT if kernel.shared else _LOAD).format(
+                hidden=kernel.hidden, bytes=4 * kernel.hidden, state=4 * kernel.units, place=_place(kernel)
+            ),
             load_cell=_copy("c0", kernel, True) if lstm else "",
             store_cell=_copy("c", kernel, False) if lstm else "",
             body="\n".join(f"        {line}" for line in _body(kernel)),

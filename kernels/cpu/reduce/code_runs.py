@@ -66,7 +66,10 @@ class CodeRun:
         self.low, self.high = f32(low), f32(high)
         self.kind = ir.VectorType(F32, COUNT)
 
-    def write(self, n: Any, x: Any, y: Any, scale: Lanes, inverse: Lanes, zero: Lanes, near: Any) -> None:
+    def write(
+        self, n: Any, x: Any, y: Any, scale: Lanes, inverse: Lanes, zero: Lanes, near: Any, ahead: Any = None
+    ) -> None:
+        """ahead: so many bytes on is what is read next, and is asked for; 0: it is not."""
         b, lanes = self.lanes.b, self.lanes
         least, most = self.low - zero, self.high - zero
         whole = lanes.value(b.fptosi(zero.value, ir.VectorType(I32, COUNT)), "i")
@@ -77,6 +80,8 @@ class CodeRun:
             end = b.add(first, ir.Constant(I64, PIECE))
             end = b.select(b.icmp_signed("<", end, n), end, n)
             b.store(lanes.constant(0.0), off)
+            if ahead is not None:
+                self._ask(b.add(x, b.add(ahead, b.mul(first, ir.Constant(I64, BYTES[self.source])))), ahead)
 
             def guess(p: Any, mask: Any) -> None:
                 g = lanes.load(self.source, x, p, mask) * inverse
@@ -97,6 +102,13 @@ class CodeRun:
             some = some if apart is None else b.or_(some, apart)
             with b.if_then(some, likely=False):
                 chunks(lanes, first, end, divide)
+
+    def _ask(self, address: Any, ahead: Any) -> None:
+        """Prefetch a piece, if it is `ahead` of what is read now."""
+        e = Emitter(self.lanes.b)
+        with e.b.if_then(e.b.icmp_signed("!=", ahead, e.i64(0))):
+            for line in range(0, PIECE * BYTES[self.source], 64):
+                e.prefetch(e.offset(address, line), keep=2)
 
     def _bracket(self, inverse: Lanes, zero: Lanes, near: Any) -> list[Any]:
         """What elements are multiplied by to be below and above, and what is added: kernels/cpu/nearest.py."""

@@ -5,7 +5,7 @@ kernels/reference/reduce/dynamic.py says what the steps compute.
 
 from __future__ import annotations
 
-from ...factory import Whole, register
+from ...factory import Whole, WithParams, register
 from ...forge import Native
 from ...reduce import DynamicQuantize, Extremes, Parameters
 from ...reference.reduce import dynamic as meaning
@@ -16,21 +16,23 @@ from .steps import pass_text
 
 
 @register("dynamic_quantize", backend="cpu", requires=compiled)
-def build(kernel: DynamicQuantize, isa: str | None = None) -> Native:
+def build(kernel: DynamicQuantize, isa: str | None = None) -> WithParams:
     kept = kernel.rank - 1 + (kernel.group > 0 and not kernel.rest)
     return RowTile(
         kept,
         1,
         kernel.source,
         [
-            "quantize_rows(rows, n, x_at, x_step, y_at, y_step, scale_at, scale_step, zero_point_at, zero_point_step)",
+            "quantize_rows(",
+            "    rows, n, x_at, x_step, y_at, y_step, scale_at, scale_step, zero_point_at, zero_point_step, ahead",
+            ")",
         ],
         f"from {__package__}.quantizer import quantizer\n\n"
         f"quantize_rows = quantizer({kernel.source!r}, {kernel.dtype!r}, {kernel.symmetric}, {levels.select(isa).name!r})\n",
         full=(("y", kernel.dtype),),
         places=("scale", "zero_point"),
         together=True,
-    ).native()
+    ).streamed()
 
 
 @register("extremes", backend="cpu", requires=compiled)

@@ -86,10 +86,11 @@ def parameters(dtype: str, symmetric: bool) -> Any:
 
 @cache
 def quantizer(source: str, dtype: str, symmetric: bool, level: str) -> Any:
-    """An intrinsic `(rows, n, x, x_step, y, y_step, scale, scale_step, zero_point, zero_point_step)`.
+    """An intrinsic `(rows, n, x, x_step, y, y_step, scale, scale_step, zero_point, zero_point_step, ahead)`.
 
     rows   at most 16, of n elements each
     x ..   addresses of the first row's, and bytes from one row to the next
+    ahead  so many bytes on is what is read next: it is asked for while there is arithmetic to do. 0: it is not
     """
 
     @intrinsic
@@ -105,18 +106,19 @@ def quantizer(source: str, dtype: str, symmetric: bool, level: str) -> Any:
         scale_step: Any,
         zero: Any,
         zero_step: Any,
+        ahead: Any,
     ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             name = f"quantize_rows_{source}_{dtype}_{symmetric}"
             made = builder.module.globals.get(name)
             if made is None:
-                made = function(builder.module, name, 10)
+                made = function(builder.module, name, 11)
                 native = native_operations(*context.codegen().magic_tuple())
                 _Quantizer(made, native, source, dtype, symmetric, level).write()
             builder.call(made, args)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 10), codegen
+        return types.void(*[types.int64] * 11), codegen
 
     return run
 
@@ -131,7 +133,7 @@ class _Quantizer:
         self.source, self.dtype = source, dtype
         low, high, self.parameters = _finder(dtype, symmetric)
         self.folds = ("farthest",) if symmetric else ("bottom", "top", "farthest")
-        names = "rows n x x_step y y_step scale scale_step zero zero_step".split()
+        names = "rows n x x_step y y_step scale scale_step zero zero_step ahead".split()
         self.run = CodeRun(self.lanes, source, dtype, low, high, level)
         self.given = dict(zip(names, made.args, strict=True))
 
@@ -203,9 +205,9 @@ class _Quantizer:
         return self.lanes.value(vectors[0], "f")
 
     def _row(self, row: Any, scale: Any, inverse: Any, zero: Any, near: Any) -> None:
-        b, lanes = self.b, self.lanes
+        b, lanes, given = self.b, self.lanes, self.given
         b.store(scale, b.inttoptr(self._at("scale", row), F32.as_pointer())).align = 1
         code = b.trunc(b.fptosi(zero, I32), I8)
         b.store(code, b.inttoptr(self._at("zero", row), I8.as_pointer())).align = 1
         same = [lanes.value(lanes.splat(v), "f") for v in (scale, inverse, zero)]
-        self.run.write(self.given["n"], self._at("x", row), self._at("y", row), *same, lanes.splat(near))
+        self.run.write(given["n"], self._at("x", row), self._at("y", row), *same, lanes.splat(near), given["ahead"])

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....primitives import dtypes
+from ...factory import WithParams
 from ...forge import Native
 from ...indexing import AXES
 from ..elements import place, start_of
+from ..stores import LEAST_ROW, MOST_ROW, streams
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class RowTile:
     spare          bytes of it, as an expression
     prelude        module text that the body needs
     together       the body is run once for `rows` neighbouring rows, at most 16, with `x_step` and `NAME_step` bytes from
-                   one to the next; it stores places itself, at `NAME_at`
+                   one to the next; it stores places itself, at `NAME_at`. If the result may be streamed, `ahead` bytes
+                   on are the next rows, 0 where they need not be asked for
     """
 
     kept: int
@@ -47,16 +50,21 @@ class RowTile:
     spare: str = ""
     together: bool = False
 
+    def streamed(self) -> WithParams:
+        """The tile of one result of rows, which may be streamed: whether it is comes after its operands."""
+        ((name, _),) = self.full
+        at = self._operands().index(name)
+        return WithParams(self._native(past=True), lambda *given: (streams(given[at], given),))
+
     def native(self) -> Native:
+        return self._native(past=False)
+
+    def _operands(self) -> list[str]:
+        full = [n for n, _ in self.full]
+        return ["x", *(n for n, _ in self.along), *self.others, *self.numbers, *full, *self.places]
+
+    def _native(self, past: bool) -> Native:
         axes = AXES[: self.kept]
-        operands = [
-            "x",
-            *(n for n, _ in self.along),
-            *self.others,
-            *self.numbers,
-            *(n for n, _ in self.full),
-            *self.places,
-        ]
         lines = _Lines()
         lines.add("n = elements_of_row(x)")
         lines.add("spare = start_of(scratch)")
@@ -69,6 +77,10 @@ class RowTile:
         for name, dtype in rows:
             lines.add(f"{name}_size = (n * {_item(dtype)} + 127) // 64 * 64")
         lines.add(f"in_place = {' and '.join(f'rows_run({name})' for name, _ in rows)}")
+        if past:
+            nbytes = f"n * {_item(self.full[0][1])}"
+            lines.add(f"streaming = past != 0 and in_place and {LEAST_ROW} <= {nbytes} <= {MOST_ROW}")
+            lines.add("buffer = piece_buffer()")
         widest = " + ".join(f"{name}_size" for name, _ in rows)
         lines.add(f"width = {'together(n)' if self.together else '1'} if in_place else width_of({widest})")
         for axis in axes[:-1]:
@@ -92,25 +104,40 @@ class RowTile:
         lines.end()
         for name, _ in rows:
             lines.add(f"{name}_first = {name}_at")
-        self._body(lines, indices, last, axes)
+        self._body(lines, indices, last, axes, past)
         if self.full:
             lines.begin("if not in_place:")
             for name, _ in self.full:
                 lines.add(f"scatter_rows({name}, {name}_first, {name}_step, {name}_from, {name}_far, rows)")
-        arguments = ", ".join([*(f"{a}0, {a}1" for a in axes), *operands, "scratch"])
+            lines.end()
+        lines.depth = 1
+        if past:
+            lines.begin("if streaming:")
+            lines.add("streamed()")
+        arguments = [*(f"{a}0, {a}1" for a in axes), *self._operands(), "scratch", *(["past"] if past else [])]
         return Native(
-            _HEADER.format(package=__package__, prelude=self.prelude, arguments=arguments, kept=self.kept)
+            _HEADER.format(package=__package__, prelude=self.prelude, arguments=", ".join(arguments), kept=self.kept)
             + lines.text(),
             joined=True,
         )
 
-    def _body(self, lines: _Lines, indices: str, last: str, axes: str) -> None:
+    def _body(self, lines: _Lines, indices: str, last: str, axes: str, past: bool) -> None:
         if self.together:
             for name in self.places:
                 lines.add(f"{name}_at = place({name}, ({indices}))")
                 lines.add(f"{name}_step = {f'{name}.strides[{self.kept - 1}]' if last else '0'}")
+            name, dtype = self.full[0]
+            nbytes = f"rows * n * {_item(dtype)}"
+            if past:
+                lines.add("ahead = rows * x_step if past and in_place else 0")
+                lines.add(f"whole = streaming and {nbytes} <= {MOST_ROW} and {name}_step == n * {_item(dtype)}")
+                lines.add(f"target, {name}_at = {name}_at, buffer if whole else {name}_at")
             for line in self.body:
                 lines.add(line)
+            if past:
+                lines.begin("if whole:")
+                lines.add(f"stream(target, buffer, {nbytes})")
+                lines.end()
             return
         lines.begin("for row in range(rows):")
         if last:
@@ -118,8 +145,18 @@ class RowTile:
         lines.add("src = x_first + row * x_step")
         for name, _ in self.full:
             lines.add(f"{name}_at = {name}_first + row * {name}_step")
+        if past:
+            name, dtype = self.full[0]
+            lines.add(f"target = {name}_at")
+            lines.begin("if streaming:")
+            lines.add(f"{name}_at = buffer")
+            lines.end()
         for line in self.body:
             lines.add(line)
+        if past:
+            lines.begin("if streaming:")
+            lines.add(f"stream(target, buffer, n * {_item(dtype)})")
+            lines.end()
         for name in self.places:
             lines.add(f"{name}[{', '.join(axes) or '()'}] = {name}_value")
         lines.end()
@@ -142,6 +179,7 @@ from {package}.bodies import *
 from {package}.passes import one_pass
 from {package}.moves import are_runs, elements_of, mover, together, width_of
 from {package}.rows import place, start_of
+from tilework.kernels.cpu.stores import piece_buffer, stream, streamed
 {prelude}
 
 elements_of_row, rows_run, is_run = elements_of({kept}), are_runs({kept}), are_runs(0)
