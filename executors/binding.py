@@ -31,6 +31,8 @@ from .verify import verify
 
 Array = np.ndarray[Any, Any]
 
+BRIEF = 2**20  # of a step that costs less (about bytes moved) a barrier is a good part
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -262,9 +264,10 @@ class Binder:
         return value.kind in ("input", "argument", "state") or (id(value) in self.outputs and value.kind == "result")
 
     def _independent(self, laid: list[Laid]) -> tuple[range, ...]:
-        """Runs of neighbouring steps, none of which reads another, that a single thread each would be left to.
+        """Runs of neighbouring steps, none of which reads another, that are worth running at once.
 
-        Worth it only where each has some work and cannot be cut itself.
+        A step that cannot be cut would be left to a single thread, which is worth it where it has some work. After short
+        ones that are cut, threads would wait for each other longer than they save.
         """
         found: list[range] = []
         start = 0
@@ -272,7 +275,7 @@ class Binder:
             end = start
             while (
                 end < len(laid)
-                and _alone(laid[end])
+                and _joins(laid[end])
                 and not _depends(laid[end].step, [x.step for x in laid[start:end]])
             ):
                 end += 1
@@ -284,7 +287,13 @@ class Binder:
     @staticmethod
     def _merge(items: list[Laid]) -> None:
         """One stage of steps that run at once; it belongs to the first of them."""
-        rows = tuple(row for item in items for stage in item.stages for row in stage.rows)
+        rows = tuple(
+            dataclasses.replace(row, ranges=row.ranges[n : n + 1])
+            for item in items
+            for stage in item.stages
+            for row in stage.rows
+            for n in range(stage.tiles)
+        )
         for item in items:
             item.stages = []
             item.beside = tuple(other.step.name for other in items if other is not item)
@@ -423,10 +432,11 @@ class Binder:
         return parts
 
 
-def _alone(item: Laid) -> bool:
-    """Whether a step is one tile with work enough for a thread."""
-    single = len(item.stages) == 1 and item.stages[0].tiles == 1 and len(item.stages[0].rows) == 1
-    return single and not item.stages[0].fixes and item.cost >= SMALL / 4
+def _joins(item: Laid) -> bool:
+    """Whether a step is one tile with work enough for a thread, or a short one of several."""
+    if len(item.stages) != 1 or len(item.stages[0].rows) != 1 or item.stages[0].fixes:
+        return False
+    return item.cost >= SMALL / 4 if item.stages[0].tiles == 1 else item.cost < BRIEF
 
 
 def _depends(step: Step, earlier: list[Step]) -> bool:

@@ -53,6 +53,8 @@ def verify(
             _chained(chain, moment[0].stages[0], shapes, placed)
         else:
             _independent([item.step for item in moment])
+            for item in moment:
+                _own_parts(item)
 
 
 def _moments(laid: Sequence[Laid]) -> list[list[Laid]]:

@@ -28,6 +28,23 @@ def peers_steps(
     raise typer.Exit(0 if steps.run(threads, size, step or [], blocks, as_json) else 1)
 
 
+@peers_app.command("operators")
+def peers_operators(
+    threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
+    operator: Annotated[
+        list[str] | None, typer.Option("--operator", metavar="NAME", help="Only this; may be repeated.")
+    ] = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Rounds; in each, every contender has a block.")] = 9,
+    as_json: Json = False,
+) -> None:
+    """Operators that move, reduce, normalize, resample and find, against ONNX Runtime and torch; status 1 if one is wrong."""
+    from . import operators
+
+    records = operators.measure(counts(threads), tuple(operator or ()), blocks)
+    print_json(records) if as_json else operators.show(records)
+    raise typer.Exit(1 if any(r["wrong"] for r in records) else 0)
+
+
 @peers_app.command("gemm")
 def peers_gemm(
     threads: Annotated[str, typer.Option(metavar="N,..", help="Numbers of threads, one after another.")] = "1",
