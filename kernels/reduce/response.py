@@ -64,4 +64,4 @@ class LocalResponse:
             x, y = (v.reshape((*v.shape[:2], n)) for v in (x, y))
             kernel = replace(self, rank=3)
         numbers = [ctx.read(slot) for slot in ("alpha", "beta", "bias")]
-        ctx.sweep(kernel, x, *numbers, y, ctx.scratch(4 * CHUNK))
+        ctx.sweep(kernel, x, *numbers, y)

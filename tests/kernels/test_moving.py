@@ -208,6 +208,36 @@ def test_resize(mode):
         assert found.shape[axis] == n
 
 
+def test_many_of_the_top_are_in_the_same_order():
+    x = np.round(RNG.standard_normal((3, 50)), 1).astype(np.float32)
+    x[1, [4, 9, 30]] = np.nan
+    x[2, :] = 1
+    for k, largest in ((17, True), (50, False), (33, True)):
+        values, indices = run(lambda x, k=k, largest=largest: ops.topk(x, k, 1, largest), x=x)
+        order = np.lexsort((np.broadcast_to(np.arange(50), x.shape), -x if largest else x))
+        order = (
+            np.array([sorted(row, key=lambda i, r=r: not np.isnan(x[r, i])) for r, row in enumerate(order)])
+            if largest
+            else order
+        )
+        same(indices, np.ascontiguousarray(order[:, :k].astype(np.int64)))
+        same(values, np.take_along_axis(x, indices, 1))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_along_other_axes_than_the_last(axis):
+    for exclusive, reverse in itertools.product((False, True), repeat=2):
+        run(lambda x, e=exclusive, r=reverse: ops.cumsum(x, axis, e, r), x=X)
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_rows_longer_than_a_block_of_weights_are_resized(mode):
+    x = RNG.standard_normal((2, 3, 150)).astype(np.float32)
+    x[0, 0, :3] = np.inf, np.nan, -0.0
+    for n, rule in ((300, "half_pixel"), (129, "align_corners"), (1, "pytorch_half_pixel")):
+        run(lambda x, n=n, rule=rule: ops.resize(x, 2, n, mode, coordinates=rule), x=x)
+
+
 def test_resize_by_two_repeats_elements():
     same(run(lambda x: ops.resize(x, 3, 12, coordinates="asymmetric", rounding="floor"), x=IMAGE), IMAGE.repeat(2, 3))
     for rules in ({"coordinates": "asymmetric", "rounding": "floor"}, {}):  # by a factor that is known ahead

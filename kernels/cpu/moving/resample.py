@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from ...factory import register
-from ...forge import Native
+from ...forge import Native, jit_disabled
 from ...indexing import AXES
 from ...moving.resize import COORDINATES, ROUNDINGS, Resize
-from ...resampling import floor, support, weight
+from ...resampling import floor, position, support, weight
+from ..local_arrays import local_f32, local_i32
 from .gather import loops, ranges, tile_text
+
+BLOCK = 128  # elements of a row whose weights are kept
+TAPS = 4 * BLOCK
 
 
 @register("resize", backend="cpu")
 def build(kernel: Resize) -> Native:
     """Loops over the axes before and after the resized one; along the last axis when it is another, whole rows."""
+    if _in_rows(kernel):
+        return _build_rows(kernel)
     names = AXES[: kernel.rank]
     axis = kernel.axis
     place = names[axis]
@@ -65,6 +72,27 @@ def build(kernel: Resize) -> Native:
     else:
         header += f"from {__package__}.resample import blend0, blend1\n"
     return Native(header + text.source)
+
+
+def _in_rows(kernel: Resize) -> bool:
+    """Whether the elements of a row are blends of two or four, with weights that are the same for all rows."""
+    plain = not kernel.exclude and not kernel.antialias and kernel.coordinates != "tf_crop_and_resize"
+    return plain and kernel.mode != "nearest" and 1 < kernel.rank == kernel.axis + 1 and not jit_disabled()
+
+
+def _build_rows(kernel: Resize) -> Native:
+    names, axis = AXES[: kernel.rank], kernel.axis
+    outer, row, last = names[:-2], names[-2], names[-1]
+    scale = f"{kernel.scale!r}" if kernel.scale else f"y.shape[{axis}] / x.shape[{axis}]"
+    lead = "".join(f"{n}, " for n in outer)
+    place = f"{COORDINATES.index(kernel.coordinates)}, {scale}, x.shape[{axis}], y.shape[{axis}]"
+    cubic = f"{kernel.mode == 'cubic'}, {kernel.cubic_a!r}"
+    call = (
+        f"blend_rows(x[{lead}{row}0:{row}1], y[{lead}{row}0:{row}1, {last}0:{last}1], {last}0, {place}, "
+        f"{kernel.start!r}, {kernel.end!r}, {cubic})"
+    )
+    text = tile_text([*ranges(names), "x", "y"], [*loops(outer), f"{'    ' * len(outer)}{call}"])
+    return Native(f"from {__package__}.resample import blend_rows\n{text.source}")
 
 
 def _copied(names: str, axis: int) -> str:
@@ -143,3 +171,25 @@ def blend1(x, y, at, cubic, a, stretch, exclude):
             row = x[min(max(z, 0), n - 1)]
             for k in range(y.shape[0]):
                 y[k] += w * row[k]
+
+
+@njit(nogil=True, error_model="numpy")
+def blend_rows(x, y, first_place, rule, scale, before, after, start, end, cubic, a):
+    """Each row of y from the row of x, as blend0 does; where elements lie and their weights are found once for a block."""
+    weights, places = local_f32(TAPS), local_i32(TAPS)
+    taps = 4 if cubic else 2
+    for k0 in range(0, y.shape[1], BLOCK):
+        count = min(BLOCK, y.shape[1] - k0)
+        for k in range(count):
+            at = position(first_place + k0 + k, rule, scale, before, after, start, end)
+            first = floor(at - support(cubic, 1.0)) + 1
+            for t in range(taps):
+                weights[t * BLOCK + k] = np.float32(weight((first + t - at) / 1.0, cubic, a) / 1.0)
+                places[t * BLOCK + k] = min(max(first + t, 0), before - 1)
+        for r in range(y.shape[0]):
+            source, target = x[r], y[r]
+            for k in range(count):
+                result = np.float32(0)
+                for t in range(taps):
+                    result += weights[t * BLOCK + k] * source[places[t * BLOCK + k]]
+                target[k0 + k] = result

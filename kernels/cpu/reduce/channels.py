@@ -82,12 +82,15 @@ def build_response(kernel: LocalResponse) -> Native:
         f"{pad}            total[p] = v * v if c == first else total[p] + v * v",
         f"{pad}    row, out = source[j, {cut}], target[j, {cut}]",
         f"{pad}    for p in range(p1 - p0):",
-        f"{pad}        found = {wide.format('row[p]')} / power(shift + factor * total[p], exponent)",
-        f"{pad}        out[p] = {narrow.format('found')}",
+        f"{pad}        value[p] = {wide.format('row[p]')}",
+        f"{pad}    for p in range(p1 - p0):  # of arrays side by side, which LLVM vectorises",
+        f"{pad}        value[p] = value[p] / power(shift + factor * total[p], exponent)",
+        f"{pad}    for p in range(p1 - p0):",
+        f"{pad}        out[p] = {narrow.format('value[p]')}",
     ]
     spread = "" if last else "[:, :, None]"
     body = [
-        "total = scratch.view(np.float32)",
+        f"total, value = local_f32({CHUNK}), local_f32({CHUNK})",
         "factor, exponent, shift = alpha[()], beta[()], bias[()]",
         *ranges,
         f"length = x.shape[{kernel.rank - 1}]" if last else "length = 1",
@@ -99,9 +102,10 @@ def build_response(kernel: LocalResponse) -> Native:
     ]
     lines = "".join(f"    {line}\n" for line in body)
     return Native(
-        f"import numpy as np\nfrom numba import njit\n{imports('power', 'f16_bits', 'f16_value', 'bf16_bits', 'bf16_value')}\n\n"
+        f"import numpy as np\nfrom numba import njit\n{imports('power', 'f16_bits', 'f16_value', 'bf16_bits', 'bf16_value')}"
+        f"from {__package__.rpartition('.')[0]}.local_arrays import local_f32\n\n\n"
         '@njit(nogil=True, error_model="numpy")\n'
-        f"def tile(i0, i1, j0, j1, x, alpha, beta, bias, y, scratch):\n{lines}"
+        f"def tile(i0, i1, j0, j1, x, alpha, beta, bias, y):\n{lines}"
     )
 
 

@@ -75,7 +75,7 @@ def groups_step(kernel: GroupNormalize) -> Whole:
 
 @register("local_response", backend="reference")
 def response_step(kernel: LocalResponse) -> Whole:
-    def fn(x: Any, alpha: Any, beta: Any, bias: Any, y: Any, scratch: Any) -> None:
+    def fn(x: Any, alpha: Any, beta: Any, bias: Any, y: Any) -> None:
         y[...] = local_response(x, kernel.size, alpha[()], beta[()], bias[()])
 
     return Whole(fn)
