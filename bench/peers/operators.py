@@ -133,7 +133,12 @@ def _graph(case: Case, x: Array, results: list[tuple[Any, tuple[int, ...]]]) -> 
 
 def _results(case: Case, x: Array) -> list[Array]:
     """What ONNX Runtime gives, which says how large the results are."""
-    kinds = {"ArgMax": [np.int64], "TopK": [F32, np.int64], "NonZero": [np.int64], "Less": [np.bool_]}
+    kinds: dict[str, list[Any]] = {
+        "ArgMax": [np.int64],
+        "TopK": [F32, np.int64],
+        "NonZero": [np.int64],
+        "Less": [np.bool_],
+    }
     free: list[tuple[Any, Any]] = [(kind, None) for kind in kinds.get(case.op, [F32])]
     return list(session(_graph(case, x, free), 1).run(None, {"x": x}))
 
