@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..kernels import factory
 from ..kernels.relayout import Relayout
+from ..primitives.kernel import index_space
 from ..primitives.sizes import show
 from . import inputs as doors
 
@@ -34,10 +36,30 @@ def explain(plan: TilingPlan) -> str:
     turned = [step.name for step in lowered.pipe.steps if isinstance(step.kernel, Relayout)]
     if turned:
         lines += ["", f"layout: channels last inside; images are turned by {', '.join(turned)}"]
+    lines += _in_python(plan)
     lines += ["", f"constants: {lowered.constant_bytes} bytes, packed where a kernel wants them packed"]
     for bound in plan._bindings.values():
         lines += ["", *_binding(plan, bound)]
     return "\n".join(lines)
+
+
+def _in_python(plan: TilingPlan) -> list[str]:
+    """Steps that run as Python or NumPy whatever the sizes: none is slow without being named."""
+    found = []
+    for step in plan.lowered.pipe.steps:
+        if index_space(step.kernel) is None:
+            found.append(f"  {step.name}: a function of whole arrays")
+            continue
+        facts = {
+            **plan.binder.facts,
+            "kernel": step.kernel,
+            "dtypes": tuple(v.dtype.name if v.dtype is not None else "function" for v in step.inputs.values()),
+            "ranks": tuple(v.ndim for v in step.inputs.values()),
+        }
+        variant = factory.find_if_any(step.kernel.name, plan.binder.backend, **facts)
+        if variant is not None and "Whole" in str(variant.build.__annotations__.get("return")):
+            found.append(f"  {step.name}: {variant.name}/{variant.variant}, the reference")
+    return ["", "in Python, not compiled", *found] if found else []
 
 
 def _binding(plan: TilingPlan, bound: Bound) -> list[str]:

@@ -1,9 +1,12 @@
 """No plan calls a reference: every step that can be drawn has compiled code on the CPU."""
 
+import tilework as tw
 from tilework.bench.prove.draw import Draw
 from tilework.bench.prove.run import OF
-from tilework.kernels import factory
+from tilework.kernels import factory, ops
 from tilework.kernels.cpu import isa
+from tilework.kernels.linear import CodeFormat, Linear
+from tilework.kernels.ops.arrays import apply_array
 
 SLOW = {"interpreted", "plain"}  # plain Python; and products whose weights only a run knows
 COPIES = ("moving.views", "moving.joins")  # where steps are that are copies of views, and nothing of their own
@@ -50,3 +53,15 @@ def test_nothing_that_runs_whole_arrays_in_python_hides_under_another_name():
     whole = {(name, variant) for name, variant, returns in ours if "Whole" in returns}
     assert {variant for _, variant in whole} == SLOW
     assert {name for name, variant in whole if variant == "plain"} == {"linear"}
+
+
+def test_a_plan_names_what_it_runs_in_python():
+    pipe = tw.Pipeline("p")
+    x, codes, scale = pipe.input("x", "f32", (4, 64)), pipe.input("c", "u8", (32, 32)), pipe.input("s", "f32", (32, 2))
+    pipe.output(
+        "y", ops.softmax(pipe.add(Linear(CodeFormat(4, block=(1, 32)), 64, "f32"), x=x, codes=codes, scale=scale))
+    )
+    pipe.output("z", apply_array("determinant", ops.matmul(x, ops.transpose(x, (1, 0))))[0])
+    _, _, named = tw.TilingExecutor(1).compile(pipe).explain().partition("in Python, not compiled\n")
+    lines = named.split("\n\n")[0].splitlines()
+    assert lines == ["  linear_f32: linear/plain, the reference", "  arrays_determinant: a function of whole arrays"]
