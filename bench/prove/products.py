@@ -162,8 +162,40 @@ def _attention(draw: Draw, cell: Cell) -> Any:
     m, n, d, e = draw.size(1, 70), draw.size(1, 70), draw.size(1, 33), draw.size(1, 33)
     q = draw.input(cell.dtype, (batch, shared * group, m, d), tame=True)
     k, v = (draw.input(cell.dtype, (batch, shared, n, width), tame=True) for width in (d, e))
-    mask = draw.pick(None, draw.numbers.integers(0, 2, (m, n)).astype(bool))
-    return ops.attention(q, k, v, mask, causal=draw.maybe(0.3), compute=cell.granularity, scale=0.3)
+    added = draw.numbers.standard_normal((batch, 1, 1, n)).astype(np.float32)
+    mask = draw.pick(None, draw.numbers.integers(0, 2, (m, n)).astype(bool), added)
+    lengths = draw.input("s64", (batch,), array=draw.numbers.integers(0, n + 1, batch)) if draw.maybe(0.3) else None
+    more: dict[str, Any] = {"lengths": lengths}
+    if draw.maybe(0.3):
+        more |= {"causal": True, "offset": int(draw.pick(0, 3))}
+    return ops.attention(q, k, v, mask, compute=cell.granularity, scale=0.3, **more)
+
+
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+def _recurrent(draw: Draw, cell: Cell) -> Any:
+    """A layer in one direction, with and without what ONNX lets a layer leave out."""
+    gates, hidden, width = GATES[cell.step], int(draw.pick(1, 5, 16, 33)), draw.size(1, 40)
+    steps, batch = draw.size(1, 9), draw.size(1, 5)
+    x = draw.input("f32", (steps, batch, width), tame=True)
+    shapes = (gates * hidden, width), (gates * hidden, hidden)
+    more: dict[str, Any] = {"reverse": draw.maybe(0.3), "clip": float(draw.pick(0.0, 0.0, 0.5))}
+    if cell.granularity == "int8":
+        w, r = (draw.numbers.integers(-127, 128, shape).astype(np.int8) for shape in shapes)
+        more["scales"] = (0.01, draw.pick(0.02, np.full(gates * hidden, 0.015, np.float32)))
+    else:
+        w, r = (draw.numbers.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
+    if draw.maybe(0.4):
+        more["lengths"] = draw.input("s32", (batch,), array=draw.numbers.integers(0, steps + 1, batch).astype(np.int32))
+    if cell.step == "gru":
+        more["linear_before_reset"] = draw.maybe()
+    bias = draw.pick(None, draw.numbers.uniform(-1, 1, 2 * gates * hidden).astype(np.float32))
+    states = [draw.input("f32", (batch, hidden), tame=True) for _ in range(1 + (cell.step == "lstm"))]
+    if cell.step == "lstm":
+        peepholes = draw.pick(None, draw.numbers.uniform(-1, 1, 3 * hidden).astype(np.float32))
+        return ops.lstm(x, w, r, bias, *states, peepholes, input_forget=draw.maybe(0.2), **more)
+    return getattr(ops, cell.step)(x, w, r, bias, *states, **more)
 
 
 @cache
@@ -217,5 +249,6 @@ FAMILIES = (
     ),
     Family(cells(("max_pool", "average_pool", "global_max_pool", "global_average_pool"), ("u8", "s8", "f32")), _pool),
     Family(cells(("attention",), ("f32",), ("f32", "int8")), _attention),
+    Family(cells(("rnn", "gru", "lstm"), ("f32",), ("f32", "int8")), _recurrent),
     Family(cells([f"linear {name}" for name in SCHEMES], ("f32",), ("f32", "int8")), _linear),
 )

@@ -15,7 +15,7 @@ from ..recurrent_gates import GATES, NEEDED
 from .arithmetic import mul, sub
 from .elementwise import add, map
 from .gemm import gemm
-from .given import Operand, dtype_of, pipeline_of, value_of
+from .given import Operand, dtype_of, pipeline_of, reals, value_of
 from .moving import cast, concat, expand, pad, reshape, transpose
 from .moving import slice as cut
 from .reductions import dynamic_quantize, reduce
@@ -82,6 +82,8 @@ def _layer(
     pipe = pipeline_of(op, x, w, r, bias, h, c, peepholes)
     x, w, r = (value_of(pipe, v, op, name) for v, name in ((x, "x"), (w, "w"), (r, "r")))
     gates, scales = GATES[op], options.get("scales")
+    if scales is not None:
+        scales = [s if isinstance(s, Value) else reals(s, f"{op}: scales") for s in scales]
     if dtype_of(x) != "f32" or len(x.shape) != 3:
         raise DTypeMismatch(f"{op}: x is {dtype_of(x)} {sizes.show(x.shape)}; f32 (T, B, I) works")
     hidden = r.shape[-1] if r.shape else 0
