@@ -84,7 +84,11 @@ _NUMBERS = ("f32", "u8", "s8", "s32", "s64")
 FAMILIES = (
     Family(tuple(Cell(name, dtype) for name, row in TABLE.items() for dtype in row.types), _plain),
     Family(
-        (*cells(("relu", "clip"), (*_NUMBERS, "s16", "u16", "u32", "u64")), *cells(("add",), ("f32", "s32", "s64"))),
+        (
+            *cells(("relu", "clip"), (*_NUMBERS, "s16", "u16", "u32", "u64")),
+            *cells(("relu",), ("f16", "bf16", "f64")),
+            *cells(("add",), ("f32", "s32", "s64")),
+        ),
         _bounded,
     ),
     Family(

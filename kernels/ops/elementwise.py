@@ -35,6 +35,7 @@ from .given import (
     value_of,
     zero_points,
 )
+from .tabled import tabled
 
 
 def map(fn: Callable[..., Any], *values: Operand, dtype: DTypeLike = "f32", **scalars: Operand) -> Value:
@@ -85,7 +86,7 @@ def add(
 ) -> Value:
     """Sum, element by element, operands broadcast: of numbers, or of codes with their own scales.
 
-    a, b                   both f32, s32 or s64: a + b, integers modulo 2**bits. With `scale` or `to`, u8 s8 u16 s16:
+    a, b                   both f32, f64, s32 or s64: a + b, integers modulo 2**bits. With `scale` or `to`, u8 s8 u16 s16:
                            clip(rint(real / scale) + zero_point), where
                            real = (a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale
     a_scale, a_zero_point  one each; left out: the quantization that a carries. b likewise
@@ -140,6 +141,8 @@ def _add_numbers(pipe: Pipeline, a: Operand, b: Operand) -> Value:
     a, b = (value_of(pipe, x, "add", name, number=dtype_of(known)) for name, x in (("a", a), ("b", b)))
     if dtype_of(a) != dtype_of(b):
         raise DTypeMismatch(f"add: a is {dtype_of(a)} and b is {dtype_of(b)}; two of one type (f32, s32 or s64) work")
+    if dtype_of(a) == "f64":
+        return tabled("add", a, b)
     if dtype_of(a) not in steps.SUMS:
         raise DTypeMismatch(
             f"add: a and b are {dtype_of(a)}, whose sum may not fit; f32, s32 and s64 work, and codes with to=QuantParams"
@@ -155,12 +158,14 @@ def _add_numbers(pipe: Pipeline, a: Operand, b: Operand) -> Value:
 def relu(x: Operand, zero_point: Operand = None) -> Value:
     """What is below zero becomes zero: max(x, zero_point).
 
-    x           f32 or integer, any shape; a float NaN stays
+    x           a float or integer, any shape; a float NaN stays
     zero_point  the code of real 0, of x's type; left out: that of the quantization x carries, or 0
     """
     pipe = pipeline_of("relu", x, zero_point)
     x = value_of(pipe, x, "relu", "x")
     axis = None
+    if dtype_of(x) in ("f16", "bf16", "f64") and zero_point is None:
+        return tabled("maximum", x, np.zeros((), x.dtype.numpy))  # type: ignore[union-attr]
     if zero_point is None and x.quant is not None:
         if x.quant.block is not None and x.quant.zero_point.ndim:
             raise Unsupported("relu: x has one zero point for each block; one for the tensor or for each channel works")

@@ -10,6 +10,7 @@ from ...primitives.pipeline import Value
 from .gemm import gemm
 from .given import Operand, pipeline_of, value_of
 from .moving import reshape, squeeze, transpose, unsqueeze
+from .moving import slice as cut
 from .reductions import reduce
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -18,15 +19,16 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def einsum(equation: str, *values: Operand) -> Value:
     """The sum over all letters that the result does not have of the product of the operands: "bij,bjk->bik".
 
-    values  f32, f16 or bf16 (products of two: also what gemm takes); one letter an axis, an ellipsis for broadcast ones
+    values  f32, f16 or bf16 (products of two: also what gemm takes); a letter for each axis, twice in an operand: its
+            diagonal; an ellipsis for axes that are broadcast
     """
     pipe = pipeline_of("einsum", *values)
     operands = [value_of(pipe, v, "einsum", f"operand {n}") for n, v in enumerate(values)]
     terms, result = _parsed(equation.replace(" ", ""), operands)
     extent: dict[str, Any] = {}
+    for n, (term, value) in enumerate(zip(terms, operands, strict=True)):
+        operands[n], terms[n] = _diagonal(equation, value, term)
     for term, value in zip(terms, operands, strict=True):
-        if len(set(term)) != len(term):
-            raise ArgumentError(f"einsum {equation!r}: a letter twice in one operand (a diagonal); once each works")
         for letter, n in zip(term, value.shape, strict=True):
             if extent.setdefault(letter, n) != n:
                 raise ShapeMismatch(f"einsum {equation!r}: {letter} is {extent[letter]} and {n}")
@@ -39,6 +41,24 @@ def einsum(equation: str, *values: Operand) -> Value:
         found, term = _product(found, term, operands[n], terms[n], later, extent)
     found, term = _summed(found, term, set(result))
     return transpose(found, [term.index(letter) for letter in result]) if term != result else found
+
+
+def _diagonal(equation: str, value: Value, term: str) -> tuple[Value, str]:
+    """An operand in which each letter is once: of two axes with one letter only equal places are left."""
+    while len(set(term)) < len(term):
+        letter = next(c for c in term if term.count(c) > 1)
+        first = term.index(letter)
+        second = term.index(letter, first + 1)
+        n = value.shape[first]
+        if not isinstance(n, int) or value.shape[second] != n:
+            found = sizes.show((n, value.shape[second]))
+            raise ShapeMismatch(f"einsum {equation!r}: {letter} is {found}; one known size works")
+        others = [d for d in range(len(term)) if d not in (first, second)]
+        square = transpose(value, [*others, first, second])
+        flat = reshape(square, [*(value.shape[d] for d in others), n * n])
+        value = cut(flat, [0], [n * n], [len(others)], [n + 1])
+        term = "".join(term[d] for d in others) + letter
+    return value, term
 
 
 def _parsed(equation: str, operands: list[Value]) -> tuple[list[str], str]:

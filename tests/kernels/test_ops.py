@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tilework.executors import SingleThreadExecutor
+from tilework.executors import SingleThreadExecutor, TilingExecutor
 from tilework.kernels import ops
 from tilework.kernels.reference.gemm import gemm_int
 from tilework.kernels.reference.quantize import dequantize, quantize
@@ -439,3 +439,21 @@ def test_steps_added_by_hand_refuse_bad_constants_too(pipe):
     with pytest.raises(QuantizationError, match="multiplier"):
         pipe.add(Requantize(), acc=acc, multiplier=-1.0, zero_point=0, lo=-128, hi=127)
     assert pipe.add(Requantize(), acc=acc, multiplier=0.5, zero_point=0, lo=-128, hi=127).dtype == "s8"
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "bii->bi", "iij->j", "ii", "iii->i"])
+def test_einsum_takes_the_diagonal_of_a_letter_that_an_operand_has_twice(equation):
+    x = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
+    x = x[0] if len(equation.partition("->")[0]) == 2 else x
+    pipe = Pipeline("p")
+    pipe.output("y", ops.einsum(equation, pipe.input("x", "f32", x.shape)))
+    np.testing.assert_array_equal(TilingExecutor(1).run(pipe, {"x": x})["y"], np.einsum(equation, x))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_relu_of_other_floats_keeps_nan(dtype):
+    x = np.array([-1, 2, np.nan, -np.inf, np.inf], dtype)
+    pipe = Pipeline("p")
+    pipe.output("y", ops.relu(pipe.input("x", x.dtype, x.shape)))
+    found = TilingExecutor(1).run(pipe, {"x": x})["y"]
+    np.testing.assert_array_equal(found, np.array([0, 2, np.nan, 0, np.inf], dtype), strict=True)

@@ -1,4 +1,7 @@
-"""What an operator does for types that its own steps have not: float64, and integers in products, by NumPy."""
+"""What an operator does for types that its own steps have not: float64, and integers in products.
+
+Arithmetic is compiled; functions of float64 that no step has are NumPy's.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from ....kernels import ops
+from ....kernels.elementwise import TABLE
 from ....kernels.ops.arrays import apply_array
+from ....kernels.ops.tabled import tabled
 from ....primitives.pipeline import Value
 from ..node import Node, axes_of
 from ..scope import WIDE, operator
@@ -40,13 +45,11 @@ def _elementwise(op: str, kind: str) -> None:
 
 
 def _folded(kind: str, values: list[Value]) -> Any:
-    if len(values) == 1 and kind in ("maximum", "minimum", "add"):
-        return values[0]
-    if len(values) <= 2:
-        return apply_array("elementwise_doubles", *values, kind=kind)
+    if len(values) == 1:
+        return values[0] if kind in ("maximum", "minimum", "add") else _of(kind, values[0])
     total: Any = values[0]
     for value in values[1:]:
-        total = apply_array("elementwise_doubles", total, value, kind=kind)[0]
+        total = _of(kind, total, value)
     return total
 
 
@@ -75,13 +78,11 @@ def gemm(node: Node) -> Any:
     found = _times(apply_array("matmul", a, b)[0], np.array(node.attr("alpha", 1.0), kind))
     if not node.has(2):
         return found
-    return apply_array(
-        "elementwise_doubles", found, _times(node.value(2), np.array(node.attr("beta", 1.0), kind)), kind="add"
-    )
+    return _of("add", found, _times(node.value(2), np.array(node.attr("beta", 1.0), kind)))
 
 
 def _times(x: Value, factor: Any) -> Value:
-    return x if factor == 1 else apply_array("elementwise_doubles", x, factor, kind="mul")[0]
+    return x if factor == 1 else _of("mul", x, factor)
 
 
 @_entered("Einsum")
@@ -130,9 +131,16 @@ for _name, _kind in reduce.REDUCTIONS.items():
 
 
 def _of(kind: str, *operands: Any) -> Value:
-    """A function of each element; numbers take the type of the first operand."""
-    dtype = operands[0].dtype.numpy
-    return apply_array("elementwise_doubles", *(_number(x, dtype) for x in operands), kind=kind)[0]
+    """A function of each element, compiled where there is such a step; numbers take the type of the first operand."""
+    dtype = operands[0].dtype
+    given = [_number(x, dtype.numpy) for x in operands]
+    if kind == "reciprocal":
+        kind, given = "div", [np.ones((), dtype.numpy), *given]
+    elif kind == "relu":
+        kind, given = "maximum", [*given, np.zeros((), dtype.numpy)]
+    if kind in TABLE and str(dtype) in TABLE[kind].types:
+        return tabled(kind, *given)
+    return apply_array("elementwise_doubles", *given, kind=kind)[0]
 
 
 def _number(x: Any, dtype: Any) -> Any:
