@@ -181,6 +181,8 @@ def _recurrent(draw: Draw, cell: Cell) -> Any:
     x = draw.input("f32", (steps, batch, width), tame=True)
     shapes = (gates * hidden, width), (gates * hidden, hidden)
     more: dict[str, Any] = {"reverse": draw.maybe(0.3), "clip": float(draw.pick(0.0, 0.0, 0.5))}
+    w: Any
+    r: Any
     if cell.granularity == "int8":
         w, r = (draw.numbers.integers(-127, 128, shape).astype(np.int8) for shape in shapes)
         more["scales"] = (0.01, draw.pick(0.02, np.full(gates * hidden, 0.015, np.float32)))
@@ -194,7 +196,8 @@ def _recurrent(draw: Draw, cell: Cell) -> Any:
     states = [draw.input("f32", (batch, hidden), tame=True) for _ in range(1 + (cell.step == "lstm"))]
     if cell.step == "lstm":
         peepholes = draw.pick(None, draw.numbers.uniform(-1, 1, 3 * hidden).astype(np.float32))
-        return ops.lstm(x, w, r, bias, *states, peepholes, input_forget=draw.maybe(0.2), **more)
+        h, c = states
+        return ops.lstm(x, w, r, bias, h, c, peepholes, input_forget=draw.maybe(0.2), **more)
     return getattr(ops, cell.step)(x, w, r, bias, *states, **more)
 
 

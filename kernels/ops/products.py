@@ -26,8 +26,8 @@ def einsum(equation: str, *values: Operand) -> Value:
     operands = [value_of(pipe, v, "einsum", f"operand {n}") for n, v in enumerate(values)]
     terms, result = _parsed(equation.replace(" ", ""), operands)
     extent: dict[str, Any] = {}
-    for n, (term, value) in enumerate(zip(terms, operands, strict=True)):
-        operands[n], terms[n] = _diagonal(equation, value, term)
+    for at, (term, value) in enumerate(zip(terms, operands, strict=True)):
+        operands[at], terms[at] = _diagonal(equation, value, term)
     for term, value in zip(terms, operands, strict=True):
         for letter, n in zip(term, value.shape, strict=True):
             if extent.setdefault(letter, n) != n:
