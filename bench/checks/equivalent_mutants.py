@@ -140,6 +140,26 @@ ALIKE: tuple[Alike, ...] = (
         "again",
         ("1 is", "Mod is"),
     ),
+    Alike("executors/plan.py", "self.kept = 0", "again"),
+    Alike(
+        "executors/lowering.py",
+        'if not inputs or any(v.kind != "constant" or v.dtype is None for v in inputs) or not _pure(step):',
+        "again",
+        ("Is is",),
+    ),
+    Alike(
+        "executors/binding.py",
+        "parallel=self.threads > 1 and any(stage.tiles > 1 for item in laid for stage in item.stages),",
+        "pace",
+    ),
+    Alike(
+        "executors/states.py",
+        "if 0 <= start and start + count <= array.shape[rows.axis]:  # else the step refuses, and writes nothing",
+        "again",
+        ("And is",),
+    ),
+    Alike("executors/states.py", "continue", "again"),
+    Alike("primitives/memory.py", "before = -sum(s for s in steps if s < 0)", "same", ("Lt is", "0 is")),
     Alike("primitives/archives.py", "left = max(self._length - self.tell(), 0)", "same", ("0 is",)),
     Alike(
         "primitives/storage.py",

@@ -369,7 +369,7 @@ def test_the_key_depends_on_text_sources_and_compiler_options(monkeypatch):
 
     seen = {cache.key("a"), cache.key("b")}
     assert cache.key("a") in seen
-    monkeypatch.setattr(config, "BOUNDSCHECK", 1)
+    monkeypatch.setattr(config, "BOUNDSCHECK", int(not config.BOUNDSCHECK))
     seen.add(cache.key("a"))
     monkeypatch.undo()
     monkeypatch.setattr(cache, "package_stamp", lambda: "another")

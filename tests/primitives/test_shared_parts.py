@@ -11,7 +11,14 @@ import tilework as tw
 from tilework import primitives
 from tilework.primitives import dlpack
 from tilework.primitives.arena import Arena, BufferId
-from tilework.primitives.errors import BufferAccessError, DTypeMismatch, LayoutError, QuantizationError, TileworkError
+from tilework.primitives.errors import (
+    BufferAccessError,
+    DTypeMismatch,
+    LayoutError,
+    QuantizationError,
+    ShapeMismatch,
+    TileworkError,
+)
 from tilework.primitives.kernel import ArgSpec
 from tilework.primitives.layout import LayoutSpec
 
@@ -116,3 +123,47 @@ def test_axes_in_another_order_are_refused_and_unnamed_ones_are_taken():
         pipe.add(Rows(), x=pipe.input(name, "f32", (2, 2), axes=axes))
     with pytest.raises(LayoutError, match="takes axes AB, but 'other' is BA; transpose it to AB"):
         pipe.add(Rows(), x=pipe.input("other", "f32", (2, 2), axes="BA"))
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "to"), [(0, (3, 1), (2, 3, 4)), (-1, (1, 3), (5, 2, 3)), (1, (1, 3), (4, 3))]
+)
+def test_channels_keep_their_scales_where_a_buffer_is_broadcast(axis, shape, to):
+    scales = np.array([1, 2, 4], np.float32)
+    buffer = tw.Buffer.from_array(np.ones(shape, np.int8), quant=tw.QuantParams(scales, 0, "s8", axis))
+    wide = buffer.broadcast_to(to)
+    found = wide.quant.axis % len(to)
+    assert to[found] == 3
+    assert found - len(to) == axis % len(shape) - len(shape)
+
+
+def test_lists_of_different_lengths_are_no_array():
+    with pytest.raises(ShapeMismatch, match="is no array"):
+        tw.Pipeline("p").constant("c", [[1, 2], [3]])
+
+
+class Scratches:
+    """Takes memory several times, of sizes that are no multiple of a line."""
+
+    name = "scratches"
+
+    def signature(self):
+        return ArgSpec("x", "f32", shape=("N",)), ArgSpec("y", "f32", "write", shape=("N",))
+
+    def execute(self, ctx):
+        taken = [ctx.scratch(n) for n in (1, 63, 64, 65, 200, 1)]
+        assert [t.size for t in taken] == [1, 63, 64, 65, 200, 1]
+        assert not any(t.ctypes.data % 64 for t in taken)
+        for n, t in enumerate(taken):
+            t[:] = n
+        assert [set(t.tolist()) for t in taken] == [{n} for n in range(len(taken))]
+        ctx.write("y")[...] = ctx.read("x")
+
+
+@pytest.mark.parametrize("executor", [tw.SingleThreadExecutor("reference"), tw.TilingExecutor(1)], ids=repr)
+def test_scratch_begins_on_lines_and_is_nobody_else_s(executor):
+    pipe = tw.Pipeline("p")
+    x = pipe.input("x", "f32", (3,))
+    pipe.output("y", pipe.add(Scratches(), x=pipe.add(Scratches(), x=x)))
+    for _ in range(2):
+        assert executor.run(pipe, {"x": np.ones(3, np.float32)})["y"].tolist() == [1, 1, 1]
