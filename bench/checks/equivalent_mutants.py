@@ -74,7 +74,7 @@ ALIKE: tuple[Alike, ...] = (
     # How often each axis is cut, and which steps run beside each other
     *(Alike("executors/cutting.py", f"def {name}", "search") for name in ("_counts", "_traffic", "cost_of")),
     Alike("executors/cutting.py", "if threads <= 1 or cost < SMALL:", "search"),
-    Alike("executors/binding.py", "def _alone", "search"),
+    Alike("executors/binding.py", "def _joins", "search"),
     Alike("executors/binding.py", "found.append(range(start, end))", "search"),
     Alike("executors/binding.py", "laid.cost += how.cost", "search"),
     Alike("executors/lowering.py", "if chain is not None and len(chain) > 1:", "same", ("Gt is",)),

@@ -202,7 +202,7 @@ FAULTS = (
         "if v >= values[mid] or (v != v and values[mid] == values[mid]):",
         "topk",
     ),
-    Fault("kernels/cpu/moving/order.py", "'>=' if kernel.upper else '<='", "'>' if kernel.upper else '<='", "trilu"),
+    Fault("kernels/cpu/moving/order.py", "{'' if kernel.upper else ' + 1'}", "{' + 1'}", "trilu"),
     Fault("kernels/cpu/moving/order.py", "or place + {kernel.depth} ==", "or place + {kernel.depth} + 1 ==", "one_hot"),
     Fault(
         "kernels/cpu/moving/resample.py",
