@@ -50,13 +50,20 @@ def ranges(names: str) -> list[str]:
 
 
 def moved_rows(depth: int, inner: str, target: list[str], source: list[str]) -> list[str]:
-    """Lines for y[target] = x[source] over the axes `inner`, which both end with."""
+    """Lines for y[target] = x[source] over the axes `inner`, which both end with: runs of memory are copied as such."""
+    pad = "    " * depth
     if not inner:
-        return [f"{'    ' * depth}y[{', '.join(target) or '()'}] = x[{', '.join(source)}]"]
-    copied = along_last(
-        depth + len(inner) - 1, target, ["x", *source], inner[-1], f"target[{inner[-1]}] = source[{inner[-1]}]"
-    )
-    return [*loops(inner[:-1], depth), *copied]
+        return [f"{pad}y[{', '.join(target) or '()'}] = x[{', '.join(source)}]"]
+
+    def start(places: list[str]) -> str:
+        return "".join(f"{n}, " for n in [*places[: -len(inner)], *(f"{n}0" for n in inner)])
+
+    counts = "".join(f"{n}1 - {n}0, " for n in inner)
+    return [f"{pad}copy_block(y, ({start(target)}), x, ({start(source)}), ({counts}))"]
+
+
+def _with_blocks(tile: Native) -> Native:
+    return Native(f"from {__package__}.block import copy_block\n{tile.source}")
 
 
 @register("gather", backend="cpu")
@@ -76,7 +83,7 @@ def build_gather(kernel: Gather) -> Native:
     target = [*before, *index, *after]
     lines += moved_rows(depth, after, target, source)
     lines.append("return 0")
-    return tile_text([*ranges(names), "x", "indices", "y"], lines)
+    return _with_blocks(tile_text([*ranges(names), "x", "indices", "y"], lines))
 
 
 @register("gather_elements", backend="cpu")
@@ -107,4 +114,4 @@ def build_gather_nd(kernel: GatherND) -> Native:
         lines += wrapped(f"place{t}", f"x.shape[{kernel.batch + t}]", lead)
     source = [*outer[: kernel.batch], *places, *inner]
     lines += [*moved_rows(lead, inner, [*names], source), "return 0"]
-    return tile_text([*ranges(names), "x", "indices", "y"], lines)
+    return _with_blocks(tile_text([*ranges(names), "x", "indices", "y"], lines))
