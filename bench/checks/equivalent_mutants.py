@@ -141,6 +141,13 @@ ALIKE: tuple[Alike, ...] = (
         ("1 is", "Mod is"),
     ),
     Alike("executors/plan.py", "self.kept = 0", "again"),
+    Alike("primitives/sizes.py", 'sign = "-" if coefficient < 0 else ""', "same", ("Lt is",)),
+    Alike(
+        "executors/program.py",
+        "return forge.entry(forge.Native(dispatch.SERIAL, raw=True), 1, ()).address",
+        "words",
+        ("1 is",),
+    ),
     Alike(
         "executors/lowering.py",
         'if not inputs or any(v.kind != "constant" or v.dtype is None for v in inputs) or not _pure(step):',

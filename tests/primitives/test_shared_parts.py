@@ -167,3 +167,45 @@ def test_scratch_begins_on_lines_and_is_nobody_else_s(executor):
     pipe.output("y", pipe.add(Scratches(), x=pipe.add(Scratches(), x=x)))
     for _ in range(2):
         assert executor.run(pipe, {"x": np.ones(3, np.float32)})["y"].tolist() == [1, 1, 1]
+
+
+SPELLED = {
+    "f4e2m1fn": "e2m1 fp4 f4e2m1 fp4_e2m1 fp4_e2m1fn f4_e2m1fn float4_e2m1fn fp4e2m1fn",
+    "f6e2m3fn": "e2m3 f6e2m3 fp6_e2m3 fp6_e2m3fn float6_e2m3fn",
+    "f6e3m2fn": "e3m2 f6e3m2 fp6_e3m2 fp6_e3m2fn float6_e3m2fn",
+    "f8e4m3fn": "e4m3 fp8 fp8_e4m3 fp8e4m3 float8_e4m3fn",
+    "e8m0fnu": "e8m0 f8e8m0 f8e8m0fnu float8_e8m0fnu",
+    "f16": "half float16 f2 fp16",
+    "f32": "float32 f4 fp32",
+    "f64": "double float64 fp64",
+    "bf16": "bfloat16",
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_types_are_known_by_every_usual_spelling(name):
+    for spelled in SPELLED[name].split():
+        assert tw.dtypes.get(spelled).name == name, spelled
+
+
+class Anything:
+    """A kernel over any number of leading axes."""
+
+    name = "anything"
+
+    def signature(self):
+        return ArgSpec("x", "f32", shape=("...", "N")), ArgSpec("y", "f32", "write", shape=("N", "..."))
+
+    def execute(self, ctx):
+        ctx.write("y")[...] = np.moveaxis(ctx.read("x"), -1, 0)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+def test_leading_axes_of_any_number_are_those_of_the_output(shape):
+    pipe = tw.Pipeline("p")
+    y = pipe.add(Anything(), x=pipe.input("x", "f32", shape))
+    assert y.shape == (shape[-1], *shape[:-1])
+    pipe.output("y", y)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    found = tw.SingleThreadExecutor("reference").run(pipe, {"x": x})["y"]
+    assert np.array_equal(found, np.moveaxis(x, -1, 0))
