@@ -162,6 +162,9 @@ def _module(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int
     elif isinstance(tile, Native) and allocates(tile.source):
         raised = "NO_MEMORY"
     call = f"status_of(tile(\n        {', '.join(arguments)}\n    ))"
+    inner = ""
+    if raised and len(arguments) > MOST_IN_TRY:
+        inner, call = _CALLED.format(call=call), "_called(bases, block, ranges)"
     if raised:  # a C function would print the exception and forget it
         run = (
             f"    try:\n        status = {call}\n    except Exception:\n        status = {raised}\n    return status\n"
@@ -175,6 +178,7 @@ def _module(tile: Any, axes: int, operands: tuple[OperandType, ...], params: int
         _HEADER.format(what=f"{name} over {axes} axes of {describe(operands)}")
         + f"from {PACKAGE}.kernels.entry import {needed}\n{body}\n"
         + "\n".join(views)
+        + inner
         + "\n\n\ndef entry(bases, block, ranges):\n"
         + run
     )
@@ -191,6 +195,16 @@ def _joined(source: str, arguments: Sequence[str]) -> tuple[str, str]:
     return source[: found.start()], f"{sets}{source[found.end() :].rstrip()}\n    return status_of(None)\n"
 
 
+_CALLED = """
+
+from numba import njit
+
+
+@njit(nogil=True, error_model="numpy")
+def _called(bases, block, ranges):
+    return {call}
+"""
+MOST_IN_TRY = 30  # arguments of a call inside of try: Python unpacks more from a list, which Numba does not read there
 _TILE = re.compile(r"^@njit\(.*\)\ndef tile\((.*)\):\n", re.MULTILINE)
 
 

@@ -71,6 +71,18 @@ def test_a_joined_tile_is_its_entry():
     assert_array_equal(y[7:], [14, 16])
 
 
+@pytest.mark.parametrize("count", [26, 27, 40])
+def test_a_tile_that_may_raise_takes_any_number_of_arguments(count):
+    """Python calls with more than thirty arguments by other instructions."""
+    names = ", ".join(f"p{n}" for n in range(count))
+    text = "@njit(nogil=True, error_model='numpy')\ndef tile(n0, n1, x, y, {}):\n    z = np.zeros(2, np.int32)\n"
+    text = text.format(names) + f"    for n in range(n0, n1):\n        y[n] = x[n] + z[1] + p{count - 1}\n"
+    assert forge.allocates(text)
+    x, y = np.arange(9, dtype=np.int32), np.zeros(9, np.int32)
+    assert run(native(text), [(0, 9)], x, y, params=tuple(range(count))) == 0
+    assert_array_equal(y, x + count - 1)
+
+
 def test_strides_may_be_anything_and_negative():
     x, y = np.arange(20, dtype=np.int32)[::-2], np.zeros((10, 3), np.int32)[:, 1]
     run(native(DOUBLE), [(0, 10)], x, y)
