@@ -4,17 +4,20 @@
 
     out = clamp(round(float32(acc) * multiplier[n]) + zero_point, lo, hi)
 
+or, where dequantize comes before quantize, round(float32(acc) * multiplier[n] / scale) (quotient.py), with
+
 ties to even, float32 throughout. The upper clamp is applied before the conversion, where it also catches what would not
 fit an int32; below, x86 converts to INT_MIN and AArch64 saturates, and either clamps to lo.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
-from . import isa
+from . import isa, quotient
 from .isa import host_arch as host_arch
 from .simd import F32, I8, I16, I32, Emitter, vector
 
@@ -36,8 +39,10 @@ CONSTANTS = {
     "sum_top_f32": 48,
     "sum_bottom_f32": 52,
     "sum_inverse_f32": 56,  # where a product serves instead of a division by sum_scale_f32 (residual.py)
+    "quotient_f32": 60,  # what real numbers are divided by before they are codes, and its inverse (quotient.py)
+    "quotient_inverse_f32": 64,
 }
-CONSTANTS_SIZE = 64
+CONSTANTS_SIZE = 128
 
 
 def emit_store(e: Any, tile: Any, sums: list[Any], arg: dict[str, Any]) -> None:
@@ -77,9 +82,10 @@ def _store_codes(e: Any, tile: Any, level: Any, sums: list[Any], rows: list[Any]
     arch = level.arch or host_arch()
     multipliers = _multipliers(e, n, lanes, arg)
     top = e.splat(e.load(e.offset(arg["epilogue"], CONSTANTS["top_f32"]), F32, 4), lanes)
+    divided = divider(e, tile.level, arg["epilogue"], lanes) if tile.after is not None else lambda x: x
 
     def rounded(k: int) -> Any:
-        x = e.b.fmul(e.b.sitofp(sums[k], vector(F32, lanes)), multipliers[k % n])
+        x = divided(e.b.fmul(e.b.sitofp(sums[k], vector(F32, lanes)), multipliers[k % n]))
         return e.round_to_int(e.fmin(x, top), arch)
 
     # vectors are narrowed four at a time: one row of four, two rows of two, or four rows of one
@@ -102,6 +108,13 @@ def _store_codes(e: Any, tile: Any, level: Any, sums: list[Any], rows: list[Any]
             else:
                 width = lanes * n
                 e.store(row if width == per_row else e.shuffle(row, range(width)), rows[i + r], 1)
+
+
+def divider(e: Any, level: str, constants: Any, lanes: int) -> Callable[[Any], Any]:
+    """What divides vectors by the scale of the record at `constants`."""
+    names = ("quotient_f32", "quotient_inverse_f32")
+    scale, inverse = (e.splat(e.load(e.offset(constants, CONSTANTS[n]), F32, 4), lanes) for n in names)
+    return lambda x: quotient.emit(e, level, x, scale, inverse)
 
 
 def _narrow(e: Emitter, lanes: int, store: str, constants: list[Any]) -> Any:

@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import isa, lookup
-from .epilogue import CONSTANTS, CONSTANTS_SIZE, host_arch
+from .epilogue import CONSTANTS, CONSTANTS_SIZE, divider, host_arch
 from .lookup import look_up_16
 from .simd import (
     F32,
@@ -52,6 +52,7 @@ class Finish:
     residual  element type of the residual, "" if there is none
     table     whether codes of 8 bits are replaced by table entries
     divides   whether a residual's sum is divided by its scale, or multiplied by an inverse that gives the same codes
+    quotient  whether scaled sums are divided by a scale before they are codes (quotient.py)
     """
 
     level: str
@@ -60,6 +61,7 @@ class Finish:
     residual: str = ""
     table: bool = False
     divides: bool = True
+    quotient: bool = False
 
     @property
     def item(self) -> int:
@@ -91,6 +93,8 @@ class _Row(Emitter):
         b, before = self.b, self.b.block
         names = [n for n in CONSTANTS if n not in ("flip", "a_zero_point")]
         self.value = {name: self.constant_vector(name) for name in names}
+        level = self.finish.level
+        self.divided = divider(self, level, self.arg["constants"], self.lanes) if self.finish.quotient else lambda x: x
         body, end = self.function.append_basic_block("vector"), self.function.append_basic_block("done")
         b.branch(body)
         b.position_at_end(body)
@@ -125,6 +129,7 @@ class _Row(Emitter):
         x = b.fmul(b.sitofp(acc, self.floats), self.plane(column, 1, self.floats))
         if finish.out == "f32":
             return x
+        x = self.divided(x)
         if finish.out != "s32":
             return self.codes(x, "")
         # The zero point is 0 here. What is beyond int32 comes back as INT_MIN on x86, which is right below only.
@@ -136,7 +141,7 @@ class _Row(Emitter):
     def apart(self, acc: Any, column: Any) -> Any:
         """Codes less their zero point, as the float32 that they are exactly."""
         if self.finish.scale == "float":
-            x = self.b.fmul(self.b.sitofp(acc, self.floats), self.plane(column, 1, self.floats))
+            x = self.divided(self.b.fmul(self.b.sitofp(acc, self.floats), self.plane(column, 1, self.floats)))
             return self.call(f"llvm.rint.v{self.lanes}f32", self.floats, self.clamped(x, ""))
         return self.b.sitofp(self.b.sub(self.scaled(acc, column), self.value["zero_point"]), self.floats)
 
@@ -186,7 +191,7 @@ def _row(finish: Finish) -> Any:
     """An intrinsic that finishes one row (arguments: _Row.NAMES)."""
 
     def emit(module: Any) -> Any:
-        name = f"finish_{finish.level}_{finish.out}_{finish.scale}_{finish.residual}_{finish.divides}"
+        name = f"finish_{finish.level}_{finish.out}_{finish.scale}_{finish.residual}_{finish.divides}_{finish.quotient}"
         made = module.globals.get(name)
         if made is None:
             made = function(module, name, len(_Row.NAMES), isa.restriction(isa.LEVELS[finish.level]))

@@ -21,13 +21,14 @@ from ..elementwise import Add, AddQuantized, Clip, Relu
 from ..factory import Expand, register
 from ..gemm import Gemm
 from ..lookup import Lookup
-from ..quantize import Dequantize
+from ..quantize import Dequantize, Quantize
 from ..requantize import Requantize
-from . import isa, packing
+from . import isa, packing, quotient
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
 from .finish import Finish
 from .gemm_steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
 from .gemm_tiles import TILES, given_tile, work
+from .real_epilogue import After
 from .residual import inverse
 from .user_finish import Stage, UserFinish, refuses, user_finish
 
@@ -54,6 +55,7 @@ class Epilogue:
     table: Any = None
     stages: list[Stage] = field(default_factory=list)  # all but the bias
     generated: bool = False
+    quotient: float | None = None  # what dequantized sums are divided by before they are codes
 
     def take(self, kernel: Any, at: str, operands: Mapping[str, Any], rank: int) -> str | None:
         """Take in one more stage; a text says why it cannot be. operands: slot -> value, without the chained one."""
@@ -81,6 +83,8 @@ class Epilogue:
             return self._requantize(kernel, operands, rank)
         if isinstance(kernel, Dequantize) and kernel.source == "s32":
             return self._dequantize(kernel, operands, rank)
+        if isinstance(kernel, Quantize):
+            return self._quantize(kernel, operands)
         if isinstance(kernel, (Relu, Clip)):
             return self._bound(kernel, operands)
         if isinstance(kernel, AddQuantized):
@@ -128,6 +132,22 @@ class Epilogue:
         self.scale, self.out, self.multiplier = "float", "f32", operands["scale"]
         return None
 
+    def _quantize(self, kernel: Quantize, operands: Mapping[str, Any]) -> str | None:
+        if self.scale != "float" or self.code:
+            return "it quantizes other numbers than dequantized sums"
+        if kernel.dtype not in ("u8", "s8") or kernel.rounding != "half_even" or kernel.source != "f32":
+            return f"{kernel.name} rounds {kernel.rounding} to {kernel.dtype}; half_even to 8 bits is fused"
+        scale, zero_point = _constant(operands["scale"]), _one(operands["zero_point"])
+        if scale is None or scale.size != 1 or zero_point is None:
+            return "its scale or zero point vary, or are known only at run time"
+        by, factors = float(np.asarray(scale).reshape(-1)[0]), np.abs(_constant(self.multiplier))
+        if not quotient.serves(by) or not factors.size or not factors.max() < min(by * 2.0**60, 2.0**90):
+            return "a division gives codes that an inverse might not"
+        kind = dtypes.get(kernel.dtype)
+        self.out = self.code = kernel.dtype
+        self.quotient, self.zero_point, self.lo, self.hi = by, zero_point, int(kind.min), int(kind.max)
+        return None
+
     def _bound(self, kernel: Relu | Clip, operands: Mapping[str, Any]) -> str | None:
         if not self.code:
             return "bounds are taken on codes only"
@@ -144,6 +164,8 @@ class Epilogue:
         return None
 
     def _residual(self, kernel: AddQuantized, at: str, operands: Mapping[str, Any]) -> str | None:
+        if self.quotient is not None:
+            return "what is added to quotients is added by a generated finish, which is faster here"
         if not self.code or self.residual is not None:
             return "a residual is added to codes, and once"
         if self.code not in ("u8", "s8", "u16", "s16"):
@@ -171,6 +193,8 @@ class Epilogue:
         return None
 
     def _lookup(self, kernel: Lookup, operands: Mapping[str, Any]) -> str | None:
+        if self.direct and self.code:
+            return "a table of codes that tiles store by themselves is a step of its own, which is faster"
         if self.out not in ("u8", "s8"):
             return "a table is read by codes of 8 bits"
         self.table, self.out = operands["table"], kernel.dtype
@@ -187,6 +211,9 @@ class Epilogue:
         if not self.code:
             return {}
         found = range_constants(self.zero_point, self.lo, self.hi)
+        if self.quotient is not None:
+            by = np.float32(self.quotient)
+            found |= {"quotient_f32": float(by), "quotient_inverse_f32": float(np.float32(1) / by)}
         if self.residual is not None:
             found |= self.sums | range_constants(self.sum_zero_point, self.sum_lo, self.sum_hi, "sum_")
             found["sum_inverse_f32"] = self.inverse or 0.0
@@ -208,7 +235,14 @@ class Epilogue:
     def finish(self, level: str) -> Finish:
         """What finishes tiles of int32."""
         table = self.table is not None
-        return Finish(level, self.out, self.scale, self.residual_dtype, table, self.inverse is None)
+        return Finish(
+            level, self.out, self.scale, self.residual_dtype, table, self.inverse is None, self.quotient is not None
+        )
+
+    @property
+    def after(self) -> After | None:
+        """What says to tiles of integers that they divide; see quotient.py."""
+        return None if self.quotient is None else After(self.out)
 
 
 def _per_column(index: Any, rank: int) -> bool:
@@ -293,6 +327,7 @@ def expand(
         finish=finish,
         direct=epilogue.direct,
         pairs_fit=fits,
+        after=epilogue.after if epilogue.direct else None,
         **given_tile(level, tile),
     )
     shift = engine.plan(4, 64).b_shift
@@ -369,7 +404,7 @@ def _size_of(a: Value, b: Value, base: Gemm, d: int) -> Any:
 
 
 def _record(epilogue: Epilogue) -> Any:
-    """The 64 bytes of constants that tiles read (epilogue.CONSTANTS)."""
+    """The bytes of constants that tiles read (epilogue.CONSTANTS)."""
     record = np.zeros(CONSTANTS_SIZE, np.uint8)
     for name, value in {"flip": packing.FLIP, **epilogue.constants()}.items():
         kind = np.float32 if name.endswith("_f32") else np.int32

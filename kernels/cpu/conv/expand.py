@@ -203,9 +203,9 @@ def _engine(
         finish = RealFinish(level.name, epilogue.after)
         store, direct = epilogue.after.out, True
     else:
-        after = None
         finish = epilogue.finish(level.name)
         store, direct = epilogue.out, epilogue.direct
+        after = epilogue.after if direct else None
     if epilogue.generated:
         sums = "f32" if conv.real else "s32"
         finish, extra = user_finish(level.name, epilogue.stages, outputs, sums)

@@ -94,7 +94,7 @@ def expand(pipe: Any, kernel: Any, operands: dict[str, Value], level_name: str |
         finish, extra = user_finish(level.name, epilogue.stages, channels)
         epilogue = gemm_expand.Epilogue(out=finish.out, bias=epilogue.bias, generated=True)
     direct = epilogue.direct and epilogue.out in ("u8", "s8")
-    which = blocks(conv, level, epilogue.out if direct else "s32", low, high)
+    which = blocks(conv, level, epilogue.out if direct else "s32", low, high, direct and epilogue.quotient is not None)
     tables, columns = _operands(pipe, conv, level, epilogue, which, operands, channels)
     spatial = [conv.window.output(d, n) for d, n in enumerate(x.shape[1:-1])]
     step = DepthwiseConv(

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from ... import forge
 from .. import isa
-from ..epilogue import CONSTANTS
+from ..epilogue import CONSTANTS, divider
 from ..simd import F32, I8, I16, I32, I64, VOID, Emitter, function, vector
 
 # Arguments of a kernel, all int64. Addresses unless said otherwise.
@@ -51,6 +51,7 @@ class Unit:
     store     "u8" or "s8", requantized; or "s32"
     masked    only `valid` channels are stored
     parts     how many s8 a weight is the sum of
+    quotient  whether scaled sums are divided by a scale before they are codes (quotient.py)
     """
 
     level: str
@@ -63,12 +64,13 @@ class Unit:
     store: str
     masked: bool = False
     parts: int = 1
+    quotient: bool = False
 
     @property
     def name(self) -> str:
         rows = "_".join("".join(f"{y}." for y in row) for row in self.rows)
         size = f"{self.taps[1]}a{self.apart}w{self.wide}s{self.stride}c{self.channels}"
-        return f"depthwise_{self.level}_{size}_{rows}_{self.store}{'m' * self.masked}_{self.parts}"
+        return f"depthwise_{self.level}_{size}_{rows}_{self.store}{'m' * self.masked}_{self.parts}{'q' * self.quotient}"
 
     @property
     def image_rows(self) -> int:
@@ -193,9 +195,10 @@ class _Builder(Emitter):
             return
         top = self.splat(self.load(self.offset(self.arg["epilogue"], CONSTANTS["top_f32"]), F32, 4), self.lanes)
         codes = []
+        divided = divider(self, unit.level, self.arg["epilogue"], self.lanes) if unit.quotient else lambda x: x
         for j, x in enumerate(acc):
             y = b.fmul(b.sitofp(x, self.floats), self.table(4 * unit.channels + 4 * self.lanes * j, self.floats))
-            codes.append(self.round_to_int(self.fmin(y, top), "x86_64"))
+            codes.append(self.round_to_int(self.fmin(divided(y), top), "x86_64"))
         zero, lo = (self.load(self.offset(self.arg["epilogue"], CONSTANTS[n]), I32, 4) for n in ("zero_point", "lo"))
         words = vector(I16, 2 * self.lanes)
         pack = {16: "avx512.packssdw.512", 8: "avx2.packssdw", 4: "sse2.packssdw.128"}[self.lanes]

@@ -30,7 +30,7 @@ _NO_IMAGE = np.zeros((0, 0, 0, 0, 0), np.uint8)
 SUMS = 16  # outputs that a unit holds, at most: four vectors each
 
 
-def blocks(conv: Conv, level: isa.Level, store: str, low: Any, high: Any) -> tuple[Block, ...]:
+def blocks(conv: Conv, level: isa.Level, store: str, low: Any, high: Any, quotient: bool = False) -> tuple[Block, ...]:
     """Blocks of 64 channels, and of 16 or 32 for the rest; one that would pass the end begins earlier.
 
     low, high  (C,) the least and the greatest that a weight of each channel can be, less its zero point
@@ -48,7 +48,7 @@ def blocks(conv: Conv, level: isa.Level, store: str, low: Any, high: Any) -> tup
         read = tuple(
             tuple(a * height + r * stride[1] + b * apart[1] for a in range(kd) for b in range(kh)) for r in range(rows)
         )
-        return Unit(level.name, (kd * kh, kw), apart[2], read, outputs, stride[2], size, store, masked, many)
+        return Unit(level.name, (kd * kh, kw), apart[2], read, outputs, stride[2], size, store, masked, many, quotient)
 
     found, first = [], 0
     while first < channels:
