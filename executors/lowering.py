@@ -274,6 +274,10 @@ class _Lowering:
         self.result.constant_bytes = sum(held.values())
 
 
+MOVES = ("moving.views", "moving.joins", "kernels.cast", "reduce.steps")  # where steps are that NumPy does in one call
+MOVED, COMPUTED = 1 << 20, 1 << 12  # elements of constants that such steps, and others, take before code is made
+
+
 class _Folding:
     """A pipeline to which steps are added; one whose operands are all constants runs at once and becomes constants."""
 
@@ -310,8 +314,17 @@ class _Folding:
         single.add(step.kernel, step_name=step.name, **operands)
         for slot, value in single.steps[0].outputs.items():
             single.output(slot, value)
-        results = SingleThreadExecutor(self.backend).run(single)
+        results = SingleThreadExecutor(self._backend_of(step)).run(single)
         return {step.outputs[slot].name: aligned(array) for slot, array in results.items()}
+
+    def _backend_of(self, step: Step) -> str:
+        """What runs a step once: the reference, where compiling takes longer than that; the bits are the same."""
+        values = [*step.inputs.values(), *step.outputs.values()]
+        elements = max(int(np.prod(v.shape, dtype=object)) for v in values)
+        moves = type(step.kernel).__module__.endswith(MOVES)
+        few = self.backend == "cpu" and elements <= (MOVED if moves else COMPUTED)
+        known = moves or factory.find_if_any(step.kernel.name, "reference") is not None
+        return "reference" if few and known else self.backend
 
 
 def _pure(step: Step) -> bool:
