@@ -6,6 +6,7 @@ kernel is made of on a backend, is asked of the factory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -320,7 +321,7 @@ class _Folding:
     def _backend_of(self, step: Step) -> str:
         """What runs a step once: the reference, where compiling takes longer than that; the bits are the same."""
         values = [*step.inputs.values(), *step.outputs.values()]
-        elements = max(int(np.prod(v.shape, dtype=object)) for v in values)
+        elements = max(math.prod(n for n in v.shape if isinstance(n, int)) for v in values)
         moves = type(step.kernel).__module__.endswith(MOVES)
         few = self.backend == "cpu" and elements <= (MOVED if moves else COMPUTED)
         known = moves or factory.find_if_any(step.kernel.name, "reference") is not None
