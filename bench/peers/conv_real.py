@@ -21,7 +21,7 @@ from ...executors.single_thread import SingleThreadExecutor
 from ...executors.tiling import TilingExecutor
 from ...kernels import ops
 from ...kernels.cpu import isa as levels
-from ...kernels.cpu import packing
+from ...kernels.cpu.gemm import packing
 from ...primitives.pipeline import Pipeline
 from .. import timing
 from ..machine import doctor, load, peak

@@ -21,7 +21,7 @@ from ...frontends.gguf import TYPES, RawTensor, encoded
 from ...frontends.llm import Config, Model, Weights
 from ...frontends.llm.weights import linear
 from ...kernels.cpu import isa
-from ...kernels.cpu.packing import SLACK
+from ...kernels.cpu.gemm.packing import SLACK
 from ...primitives.errors import ArgumentError, Unsupported
 from ...primitives.pipeline import Pipeline
 from .. import timing

@@ -29,61 +29,73 @@ class Fault:
 FAULTS = (
     # The packers of B: constants of convolutions, and of products
     Fault(
-        "kernels/cpu/packing.py", "total = total - 128 * b.shape[0]", "total = total - 127 * b.shape[0]", "conv, u8 u8"
+        "kernels/cpu/gemm/packing.py",
+        "total = total - 128 * b.shape[0]",
+        "total = total - 127 * b.shape[0]",
+        "conv, u8 u8",
     ),
     Fault(
-        "kernels/cpu/packing.py",
+        "kernels/cpu/gemm/packing.py",
         "for p in range(whole * group, layout.K):",
         "for p in range(whole * group, layout.K - 1):",
         "gemm, u8 s8",
     ),
     Fault(
-        "kernels/cpu/packing.py",
+        "kernels/cpu/gemm/packing.py",
         "piece = b[:, first : first + width]",
         "piece = b[:, first : first + min(width, 48)]",
         "gemm, u8 s8",
     ),
-    Fault("kernels/cpu/packing.py", 'return -128 if dtype == "u8" and', 'return 0 if dtype == "u8" and', "conv, u8 u8"),
     Fault(
-        "kernels/cpu/packing.py",
+        "kernels/cpu/gemm/packing.py",
+        'return -128 if dtype == "u8" and',
+        'return 0 if dtype == "u8" and',
+        "conv, u8 u8",
+    ),
+    Fault(
+        "kernels/cpu/gemm/packing.py",
         "(start - za * sums.astype(np.int64))",
         "(start + za * sums.astype(np.int64))",
         "conv, u8 s8, of the tensor",
     ),
     Fault(
-        "kernels/cpu/packing.py", "255 * int(low) < -32768", "255 * int(low) < -65536", "gemm, u8 s8, no zero", (AVX2,)
+        "kernels/cpu/gemm/packing.py",
+        "255 * int(low) < -32768",
+        "255 * int(low) < -65536",
+        "gemm, u8 s8, no zero",
+        (AVX2,),
     ),
-    Fault("kernels/cpu/pack_b.py", "value -= flip", "value -= flip + 1", "gemm, u8 u8, of the tensor"),
+    Fault("kernels/cpu/gemm/pack_b.py", "value -= flip", "value -= flip + 1", "gemm, u8 u8, of the tensor"),
     Fault(
-        "kernels/cpu/pack_b.py",
+        "kernels/cpu/gemm/pack_b.py",
         "if fast < width or depth % group or depth == 0:",
         "if fast < width or depth == 0:",
         "gemm, u8 s8",
     ),
     Fault(
-        "kernels/cpu/pack_b.py",
+        "kernels/cpu/gemm/pack_b.py",
         "put_s32(columns + 2 * plane, n, total)",
         "put_s32(columns + 2 * plane, n, total + 1)",
         "gemm, u8 s8, of rows",
     ),
-    Fault("kernels/cpu/pack_b.py", "zb = block[34]", "zb = 0", "gemm, u8 u8, of the tensor"),
+    Fault("kernels/cpu/gemm/pack_b.py", "zb = block[34]", "zb = 0", "gemm, u8 u8, of the tensor"),
     # What follows a product
     Fault(
-        "kernels/cpu/finish.py",
+        "kernels/cpu/epilogues/finish.py",
         "b.shl(one, b.sub(t, one))",
         "b.shl(one, b.sub(b.sub(t, one), one))",
         "gemm requantized fixed, u8 s8",
         FUSED,
     ),
     Fault(
-        "kernels/cpu/finish.py",
+        "kernels/cpu/epilogues/finish.py",
         "vectors = (width + lanes - 1) // lanes",
         "vectors = width // lanes",
         "gemm requantized fixed, u8 s8",
         FUSED,
     ),
     Fault(
-        "kernels/cpu/finish.py",
+        "kernels/cpu/epilogues/finish.py",
         "for m in range(ranges[2], ranges[3]):",
         "for m in range(ranges[2], max(ranges[2] + 1, ranges[3] - 1)):",
         "gemm requantized fixed, u8 s8",

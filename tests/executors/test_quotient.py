@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 
 import tilework as tw
 from tilework.kernels.cpu import isa as levels
-from tilework.kernels.cpu import quotient
+from tilework.kernels.cpu.epilogues import quotient
 from tilework.kernels.floatops import fma
 
 RNG = np.random.default_rng(31)

@@ -10,7 +10,8 @@ from numpy.testing import assert_array_equal
 
 from tilework.executors import SingleThreadExecutor, TilingExecutor
 from tilework.kernels import forge, ops
-from tilework.kernels.cpu import isa, user_finish
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.epilogues import user_finish
 from tilework.kernels.vectormath import gelu_tanh, sigmoid, tanh
 from tilework.primitives import Pipeline
 

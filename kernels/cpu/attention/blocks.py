@@ -14,8 +14,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...attention import KEYS, LANES
+from ..gemm.wide_pack import transposer
 from ..simd import I1, I8, I64, function
-from ..wide_pack import transposer
 
 WORD = 4
 

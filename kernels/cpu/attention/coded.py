@@ -15,7 +15,7 @@ from ...reference.attention import attention_coded_step
 from ...schemes.definition import WHOLE
 from .. import isa as levels
 from ..map import compiled
-from ..schemes import decode_text
+from ..schemes.steps import decode_text
 from .steps import indented, text
 
 _PACK = """\

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..epilogue import CONSTANTS
+from ..epilogues.epilogue import CONSTANTS
+from ..gemm.rows import COPY, WIDEN_S8, WIDEN_U8
+from ..gemm.wide_rows import COPY_2, COPY_4, WIDEN_BF16, WIDEN_F16, get_bf16, get_f16
 from ..integers import integers, native_entry
-from ..rows import COPY, WIDEN_S8, WIDEN_U8
 from ..simd import copy_bytes, get_s8, get_s16, get_s32, get_u8, put_f32, put_s16, put_s32, put_u8
-from ..wide_rows import COPY_2, COPY_4, WIDEN_BF16, WIDEN_F16, get_bf16, get_f16
 from . import driver as w
 
 _ZERO_POINT = CONSTANTS["a_zero_point"]

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import gemm
-from ..epilogue import CONSTANTS, CONSTANTS_SIZE
-from ..gemm import HELD
+from ..epilogues.epilogue import CONSTANTS, CONSTANTS_SIZE
+from ..gemm import driver as gemm
+from ..gemm.driver import HELD
+from ..gemm.microkernel import call
 from ..integers import integers, native_entry
-from ..microkernel import call
 from ..simd import address_of, call_entry, get_s32, get_s64, put_s32, put_s64
 
 # Operands of the driver's block, in order, and the word that each begins at (kernels/entry.py).

@@ -1,6 +1,6 @@
 """Which convolutions, and which steps after them, the micro-kernels take; and the steps that they become.
 
-What may follow a convolution and how it is gathered is the GEMM's (gemm_expand.py, real_expand.py): an output channel is
+What may follow a convolution and how it is gathered is the GEMM's (gemm/expand.py, gemm/real_expand.py): an output channel is
 a column, an output position a row. All of it is channels last; images and residuals in other layouts are turned first,
 and the result is turned back (relayout.py), which executors.layouts takes out again between neighbours.
 """
@@ -20,18 +20,19 @@ from ...conv import Conv
 from ...factory import Expand, register
 from ...relayout import channels_last, permuted, turned
 from ...tileparams import TileParam
-from .. import gemm_expand, packing, real_expand
 from .. import isa as levels
-from ..dot import DOTS
-from ..epilogue import CONSTANTS_SIZE
-from ..finish import Finish
-from ..gemm_expand import _constant, _fixed, _record
-from ..gemm_steps import ROW_SUM, Engine, PackPanels, compiled
-from ..gemm_tiles import TILES as GEMM_TILES
-from ..gemm_tiles import given_tile
-from ..real_epilogue import After
-from ..real_finish import RealFinish
-from ..user_finish import UserFinish, user_finish
+from ..epilogues.epilogue import CONSTANTS_SIZE
+from ..epilogues.finish import Finish
+from ..epilogues.real_epilogue import After
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish, user_finish
+from ..gemm import expand as gemm_expand
+from ..gemm import packing, real_expand
+from ..gemm.dot import DOTS
+from ..gemm.expand import _constant, _fixed, _record
+from ..gemm.steps import ROW_SUM, Engine, PackPanels, compiled
+from ..gemm.tiles import TILES as GEMM_TILES
+from ..gemm.tiles import given_tile
 from . import phases, plan
 from .steps import FoldGroups, PanelConv
 from .weights import ArrangeWeights, Segments, arrange, segments

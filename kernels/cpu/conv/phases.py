@@ -15,7 +15,7 @@ import numpy as np
 from ....primitives.pipeline import Value
 from ...conv import Conv
 from ...moving.views import Rearrange, Slice
-from ..gemm_expand import _constant
+from ..gemm.expand import _constant
 
 
 def serves(base: Conv, operands: Mapping[str, Any]) -> str | None:

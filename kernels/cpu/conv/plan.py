@@ -1,6 +1,6 @@
 """What is decided before a convolution runs on the CPU: tiles, bands, what is copied, and where scratch holds what.
 
-Tiles, instructions and panels are the GEMM's (gemm_plan.py), for a matrix of so many values of K as a window has.
+Tiles, instructions and panels are the GEMM's (gemm/plan.py), for a matrix of so many values of K as a window has.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import Any
 from ... import forge
 from ...conv import Conv
 from ...window import Window, in_three
-from .. import gemm, gemm_plan, isa, packing, rows, wide_rows
-from ..dot import DOTS
-from ..gemm_steps import Engine
+from .. import isa
+from ..gemm import driver as gemm
+from ..gemm import packing, rows, wide_rows
+from ..gemm import plan as gemm_plan
+from ..gemm.dot import DOTS
+from ..gemm.steps import Engine
 from . import driver
 from .band import READ
 from .weights import Segments

@@ -18,8 +18,8 @@ from ...factory import WithParams, register
 from ...forge import Native
 from ...indexing import Index
 from ...window import canonical, image_follows, index_axes, result_follows
-from .. import gemm_plan
-from ..gemm_steps import _NO_BYTES, MOST_COLUMNS, Engine, FoldColumns, _spread
+from ..gemm import plan as gemm_plan
+from ..gemm.steps import _NO_BYTES, MOST_COLUMNS, Engine, FoldColumns, _spread
 from . import driver, plan
 from .weights import Segments
 

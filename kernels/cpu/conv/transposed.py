@@ -14,8 +14,8 @@ from ...factory import Expand, register
 from ...relayout import channels_last, turned
 from ...window import SPATIAL
 from .. import isa as levels
-from ..gemm_expand import _constant
-from ..gemm_steps import compiled
+from ..gemm.expand import _constant
+from ..gemm.steps import compiled
 from . import expand as plain
 from . import phases
 

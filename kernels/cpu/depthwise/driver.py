@@ -7,8 +7,8 @@ unit that would pass the end of the output begins earlier and stores some of it 
 
 from __future__ import annotations
 
-from .. import gemm
-from ..epilogue import CONSTANTS
+from ..epilogues.epilogue import CONSTANTS
+from ..gemm import driver as gemm
 from ..integers import integers, native_entry
 from ..simd import address_of, call_entry, copy_bytes, get_s32, get_s64, get_u8, put_s64, put_u8
 from .kernel import call

@@ -14,14 +14,15 @@ from ...chain import Chain
 from ...conv import Conv
 from ...factory import Expand, register
 from ...relayout import channels_last, turned
-from .. import gemm_expand, packing
 from .. import isa as levels
 from ..conv.expand import as_last, gather, weights_shape
 from ..conv.steps import FoldGroups
-from ..finish import Finish
-from ..gemm_expand import _constant, _fixed, _record
-from ..gemm_steps import MOST_COLUMNS, Engine, compiled
-from ..user_finish import UserFinish, user_finish
+from ..epilogues.finish import Finish
+from ..epilogues.user_finish import UserFinish, user_finish
+from ..gemm import expand as gemm_expand
+from ..gemm import packing
+from ..gemm.expand import _constant, _fixed, _record
+from ..gemm.steps import MOST_COLUMNS, Engine, compiled
 from .kernel import Block
 from .steps import DepthwiseConv, blocks
 from .weights import DepthwiseWeights, FillTables, fill, weight_tables

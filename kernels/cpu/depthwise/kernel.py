@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 
 from ... import forge
 from .. import isa
-from ..epilogue import CONSTANTS, divider
+from ..epilogues.epilogue import CONSTANTS, divider
 from ..simd import F32, I8, I16, I32, I64, VOID, Emitter, function, vector
 
 # Arguments of a kernel, all int64. Addresses unless said otherwise.

@@ -18,10 +18,13 @@ from ...factory import WithParams, register
 from ...forge import Native
 from ...indexing import Index
 from ...window import canonical, image_follows, in_three, index_axes, result_follows
-from .. import gemm, gemm_plan, isa, packing
-from ..finish import Finish
-from ..gemm_steps import _NO_BYTES, _spread
-from ..user_finish import UserFinish
+from .. import isa
+from ..epilogues.finish import Finish
+from ..epilogues.user_finish import UserFinish
+from ..gemm import driver as gemm
+from ..gemm import packing
+from ..gemm import plan as gemm_plan
+from ..gemm.steps import _NO_BYTES, _spread
 from . import driver
 from .kernel import Block, Unit, addresses
 from .weights import parts, places

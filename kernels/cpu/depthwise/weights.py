@@ -17,9 +17,9 @@ from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...conv import Conv
 from ...factory import register
 from ...forge import Native
-from .. import packing
 from ..conv.weights import NO_ZERO_POINT
-from ..gemm_steps import MOST_COLUMNS
+from ..gemm import packing
+from ..gemm.steps import MOST_COLUMNS
 from .kernel import Block, order
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import isa
-from ..dot import DOTS
+from ..gemm.dot import DOTS
 from ..simd import I8, I32, Emitter, vector
 from . import layout
 

@@ -18,13 +18,13 @@ from ...linear import Linear
 from ...reference.steps import linear_step
 from ...tileparams import TileParam
 from .. import isa as levels
-from .. import packing, real_expand
-from ..epilogue import CONSTANTS_SIZE
-from ..gemm_expand import _constant, _fixed
-from ..gemm_steps import compiled
-from ..gemm_tiles import row_blocks
-from ..real_finish import RealFinish
-from ..user_finish import UserFinish, user_finish
+from ..epilogues.epilogue import CONSTANTS_SIZE
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish, user_finish
+from ..gemm import packing, real_expand
+from ..gemm.expand import _constant, _fixed
+from ..gemm.steps import compiled
+from ..gemm.tiles import row_blocks
 from . import layout, real_rows, real_steps, real_store, rows, steps, store
 from .decode import Round, user_source
 

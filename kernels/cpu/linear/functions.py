@@ -21,7 +21,7 @@ class Functions:
         """Text of the generated module; its entry writes the addresses, in order."""
         lines = [
             f"from {self.home} import {', '.join((*self.names, 'emit'))}",
-            "from tilework.kernels.cpu.microkernel import table",
+            "from tilework.kernels.cpu.gemm.microkernel import table",
             "from tilework.kernels.cpu.simd import put_s64",
             "",
             "functions = table((",

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from .. import isa
-from ..packing import ALIGN, SLACK, aligned
+from ..gemm.packing import ALIGN, SLACK, aligned
 from .numbers import BYTES, FACTOR, Numbers
 
 Array = np.ndarray[Any, Any]

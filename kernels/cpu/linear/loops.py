@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ..simd import Emitter
 
-# Arguments of the functions here, all int64: as many as a tile of microkernel.py takes, so that `call` calls both.
+# Arguments of the functions here, all int64: as many as a tile of gemm/microkernel.py takes, so that `call` calls both.
 ARGUMENTS = (
     "a",  # rows of x; for a function that prepares a panel, where it writes
     "lda",  # bytes between rows, or between records as written

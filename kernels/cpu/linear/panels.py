@@ -10,7 +10,7 @@ import numpy as np
 
 from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...indexing import Index
-from ..gemm_steps import MOST_COLUMNS, _spread
+from ..gemm.steps import MOST_COLUMNS, _spread
 
 FEW = 8  # rows up to which a product counts as one of few rows; M is cut at multiples of it
 _NO_BYTES = np.zeros(0, np.uint8)

@@ -7,9 +7,9 @@ that sums leave through the same finish entries.
 
 from __future__ import annotations
 
-from .. import gemm
+from ..gemm import driver as gemm
+from ..gemm.microkernel import call
 from ..integers import integers, native_entry
-from ..microkernel import call
 from ..simd import address_of, ask_for, call_entry, get_s64, put_s64, zero_bytes
 
 # Parameters, by position. As many as gemm.NAMES, with the plane where finish entries look for it.

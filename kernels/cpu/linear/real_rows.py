@@ -15,9 +15,9 @@ from numba import njit
 from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...factory import WithParams, register
 from ...forge import Native
+from ..gemm.wide_rows import get_bf16, get_f16
 from ..scalar import bf16_to_f32
 from ..simd import copy_bytes, get_f32, put_f32, put_s16, zero_bytes
-from ..wide_rows import get_bf16, get_f16
 
 LINE = 64
 FORMS = {"f32": 4, "rounded": 4, "bf16": 2}  # bytes of an element: float32, float32 rounded to bfloat16, bfloat16

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 from ...factory import WithParams, register
 from ...forge import Native, entry
-from .. import gemm, gemm_plan, isa
-from ..microkernel import Tile
-from ..real_finish import RealFinish
-from ..user_finish import UserFinish
+from .. import isa
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish
+from ..gemm import driver as gemm
+from ..gemm import plan as gemm_plan
+from ..gemm.microkernel import Tile
 from . import functions, real_driver
 from .decode import Decode, Round
 from .layout import VECTORS, Layout
@@ -88,7 +90,7 @@ class RealEngine:
         made = tuple(
             Tile(self.level, self.dot, n, VECTORS, "f32", resume=True) for n in range(1, min(self.mr, max(M, 1)) + 1)
         )
-        return functions.Functions("tilework.kernels.cpu.microkernel", ("Tile",), made)
+        return functions.Functions("tilework.kernels.cpu.gemm.microkernel", ("Tile",), made)
 
     def helper(self, what: Decode | Round) -> int:
         home = functions.Functions("tilework.kernels.cpu.linear.decode", (type(what).__name__,), (what,))

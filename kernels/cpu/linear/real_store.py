@@ -10,7 +10,8 @@ import numpy as np
 from ....primitives.errors import Unsupported
 from ...linear import CodeFormat
 from ...reference.linear import spread, unpack_bytes
-from .. import isa, packing
+from .. import isa
+from ..gemm import packing
 from . import layout
 from .decode import SHUFFLED, Decode
 from .numbers import Numbers

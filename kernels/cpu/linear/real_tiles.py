@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import isa
-from ..dot import DOTS
+from ..gemm.dot import DOTS
 from ..simd import BF16, F32, I16, I32, function, vector
 from .decode import PARAMETERS, Decode, Decoding, Round, rounded
 from .layout import VECTORS

@@ -20,8 +20,8 @@ from ....primitives.kernel import ArgSpec, Axis, IndexSpace
 from ...factory import WithParams, register
 from ...forge import Native
 from .. import isa
+from ..gemm.wide_rows import get_bf16, get_f16
 from ..simd import F32, I8, I16, I32, copy_bytes, function, get_f32, put_f32, vector, zero_bytes
-from ..wide_rows import get_bf16, get_f16
 from .codes import PAIRS, Codes
 from .loops import Loops
 from .tiles import x_header

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 from ...factory import WithParams, register
 from ...forge import Native
-from .. import gemm, gemm_plan, isa
-from ..real_finish import RealFinish
-from ..user_finish import UserFinish
+from .. import isa
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish
+from ..gemm import driver as gemm
+from ..gemm import plan as gemm_plan
 from . import driver, functions
 from .codes import Codes
 from .layout import VECTORS, Layout

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from .. import isa
-from ..dot import DOTS
+from ..gemm.dot import DOTS
 from ..simd import F32, I8, I32, function, vector
 from .codes import Codes, Unpacking, dot, shifts_at
 from .loops import ARGUMENTS, Loops

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from tilework.kernels.cpu import gemm_plan, isa, packing
-from tilework.kernels.cpu.finish import Finish
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.epilogues.finish import Finish
+from tilework.kernels.cpu.gemm import packing
+from tilework.kernels.cpu.gemm import plan as gemm_plan
 from tilework.primitives import dtypes
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tilework.kernels.cpu import isa, packing
-from tilework.kernels.cpu.epilogue import range_constants
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.epilogues.epilogue import range_constants
+from tilework.kernels.cpu.gemm import packing
 
 TYPES = {"u8": (np.uint8, 0, 255), "s8": (np.int8, -128, 127)}
 

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from tilework.kernels import forge
-from tilework.kernels.cpu import gemm_plan, isa
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.gemm import plan as gemm_plan
 from tilework.primitives.errors import ArgumentError
 
 X86 = isa.target()[0].startswith("x86_64")
@@ -82,7 +83,8 @@ def test_a_forced_level_emits_nothing_beyond_it():
 )
 def test_a_named_lesser_machine_gets_no_instruction_beyond_it(named, tmp_path):
     code = (
-        "from tilework.kernels.cpu import gemm_plan, isa\n"
+        "from tilework.kernels.cpu import isa\n"
+        "from tilework.kernels.cpu.gemm import plan as gemm_plan\n"
         "assert isa.select().name == 'avx2', isa.available()\n"
         "family = gemm_plan.plan(64, 40, 'u8', 's8', 'u8').family\n"
         "made = gemm_plan.addresses(family)[1].entry\n"

@@ -6,9 +6,10 @@ import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
-from tilework.kernels.cpu import isa, microkernel
-from tilework.kernels.cpu.microkernel import Tile
-from tilework.kernels.cpu.real_epilogue import After
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.epilogues.real_epilogue import After
+from tilework.kernels.cpu.gemm import microkernel
+from tilework.kernels.cpu.gemm.microkernel import Tile
 
 SCALAR_FLOAT = re.compile(r"\bv?(cvt\w+s[sd]|cvts[is]\w+|mulss|addss|minss|maxss|roundss|mulsd|addsd|divss)\b")
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tilework.kernels.cpu import isa, nearest, scheme_divided
+from tilework.kernels.cpu import isa, nearest
+from tilework.kernels.cpu.schemes import divided as scheme_divided
 from tilework.kernels.reference import schemes as reference
 from tilework.kernels.schemes.definition import Definition as Scheme
 from tilework.kernels.schemes.packing import unpack

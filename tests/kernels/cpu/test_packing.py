@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tilework.kernels.cpu import gemm_plan, isa, packing
+from tilework.kernels.cpu import isa
+from tilework.kernels.cpu.gemm import packing
+from tilework.kernels.cpu.gemm import plan as gemm_plan
 
 
 def test_a_panel_is_step_column_byte_by_hand():

@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 import tilework as tw
 from tilework.kernels import forge
 from tilework.kernels.cpu import isa
-from tilework.kernels.cpu.residual import inverse
+from tilework.kernels.cpu.epilogues.residual import inverse
 
 CODES, BETWEEN = (-9, 246), (-20, 235)
 

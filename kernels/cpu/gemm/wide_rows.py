@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .scalar import bf16_to_f32, f16_to_f32
-from .simd import copy_bytes, get_f32, get_s16, put_f32, put_s16, zero_bytes
+from ..scalar import bf16_to_f32, f16_to_f32
+from ..simd import copy_bytes, get_f32, get_s16, put_f32, put_s16, zero_bytes
 
 COPY_2, COPY_4, WIDEN_BF16, WIDEN_F16 = 4, 5, 6, 7  # beside rows.COPY and those after it
 TOGETHER = 16  # rows that lie side by side and are read as one cache line

@@ -13,8 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from ..simd import I32, Emitter, copy_bytes, function, get_f32, get_s16, put_f32, put_s16, vector, zero_bytes
 from .dot import DOTS
-from .simd import I32, Emitter, copy_bytes, function, get_f32, get_s16, put_f32, put_s16, vector, zero_bytes
 from .wide_rows import get_bf16, get_f16
 
 DEEP = 16  # values of K that are read together where B lies along K

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..epilogues.epilogue import CONSTANTS, CONSTANTS_SIZE
 from .dot import DOTS
-from .epilogue import CONSTANTS, CONSTANTS_SIZE
 
 Array = np.ndarray[Any, Any]
 ALIGN = 64

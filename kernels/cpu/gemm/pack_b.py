@@ -15,11 +15,9 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from . import isa
-from .dot import DOTS
-from .epilogue import CONSTANTS, CONSTANTS_SIZE
-from .rows import ROW_SUM, ROW_ZERO
-from .simd import (
+from .. import isa
+from ..epilogues.epilogue import CONSTANTS, CONSTANTS_SIZE
+from ..simd import (
     I8,
     I16,
     I32,
@@ -35,6 +33,8 @@ from .simd import (
     vector,
     zero_bytes,
 )
+from .dot import DOTS
+from .rows import ROW_SUM, ROW_ZERO
 
 # Block of the pack entry: b (K, N), packed (bytes,), sums (N,) int32, then these. Ranges: n0, n1.
 PACK_PARAMETERS = ("nr", "rest_width", "steps")

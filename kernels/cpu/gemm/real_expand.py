@@ -2,7 +2,7 @@
 
 A chain may go on with a bias for each column, relu and clip, and a quantization with ties to even, then relu and clip
 on the codes. Any other run of element-wise steps, a user's functions among them, is a finish generated for it
-(user_finish.py). gemm_expand.py is its counterpart for integers.
+(epilogues/user_finish.py). expand.py is its counterpart for integers.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives import dtypes
-from ...primitives.pipeline import Value
-from ..chain import Chain
-from ..elementwise import Add, Clip, Relu
-from ..factory import Expand, register
-from ..gemm import Gemm
-from ..quantize import Quantize
-from . import isa as levels
+from ....primitives import dtypes
+from ....primitives.pipeline import Value
+from ...chain import Chain
+from ...elementwise import Add, Clip, Relu
+from ...factory import Expand, register
+from ...gemm import Gemm
+from ...quantize import Quantize
+from .. import isa as levels
+from ..epilogues.epilogue import CONSTANTS_SIZE
+from ..epilogues.real_epilogue import CONSTANTS, After
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import Stage, UserFinish, refuses, user_finish
 from . import packing
-from .epilogue import CONSTANTS_SIZE
-from .gemm_expand import _constant, _fixed, _one, _per_column, _size_of
-from .gemm_steps import Engine, FoldColumns, PackPanels, PanelGemm, compiled
-from .gemm_tiles import TILES, given_tile, work
-from .real_epilogue import CONSTANTS, After
-from .real_finish import RealFinish
-from .user_finish import Stage, UserFinish, refuses, user_finish
+from .expand import _constant, _fixed, _one, _per_column, _size_of
+from .steps import Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .tiles import TILES, given_tile, work
 
 CODES = ("u8", "s8", "u16", "s16")
 

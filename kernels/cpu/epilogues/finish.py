@@ -21,23 +21,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import isa, lookup
+from .. import isa, lookup
+from ..lookup import look_up_16
+from ..simd import F32, I8, I16, I32, I64, Emitter, address_of, copy_bytes, function, get_u8, put_u8, vector
 from .epilogue import CONSTANTS, CONSTANTS_SIZE, divider, host_arch
-from .lookup import look_up_16
-from .simd import (
-    F32,
-    I8,
-    I16,
-    I32,
-    I64,
-    Emitter,
-    address_of,
-    copy_bytes,
-    function,
-    get_u8,
-    put_u8,
-    vector,
-)
 
 _ELEMENT = {"u8": I8, "s8": I8, "u16": I16, "s16": I16, "s32": I32, "f32": F32}
 _ROW = 64  # where in the work area rows begin that cannot be written or read in place

@@ -5,17 +5,18 @@ kernels/reference/scheme_bytes.py says what each step computes. A last block tha
 
 from __future__ import annotations
 
-from ..capture import Captured
-from ..factory import Whole, WithParams, register
-from ..forge import Native
-from ..reference.scheme_steps import bytes_decode_step, bytes_encode_step, bytes_split_step
-from ..schemes.definition import Definition
-from ..schemes.steps import SchemeDecode, SchemeEncode, SchemeSplit
-from . import isa as levels
-from .bounds import proven
-from .map import compiled
-from .permute import most_entries
-from .reductions import lanes
+from ...capture import Captured
+from ...factory import Whole, WithParams, register
+from ...forge import Native
+from ...reference.scheme_steps import bytes_decode_step, bytes_encode_step, bytes_split_step
+from ...schemes.definition import Definition
+from ...schemes.steps import SchemeDecode, SchemeEncode, SchemeSplit
+from .. import isa as levels
+from ..bounds import proven
+from ..map import compiled
+from ..permute import most_entries
+from ..reductions import lanes
+from .text import ROOM
 
 _HEADER = """\
 import numpy as np
@@ -110,7 +111,7 @@ def _header(scheme: Definition, captured: Captured, name: str) -> str:
         sizes = [nbytes, block, *[block // scheme.grouped.group] * (2 if scheme.grouped.offset else 1)]
     sequences = "".join(f", {s}" for s in sorted(set(captured.helpers) - {"f32", "i32", "to_int"}))
     return _HEADER.format(
-        package=__package__,
+        package=ROOM,
         sequences=sequences,
         function=proven(lanes(captured.emit(name)), name, sizes),
         block=scheme.block,
@@ -135,7 +136,7 @@ def build_decode(kernel: SchemeDecode, isa: str | None = None) -> Native:
         room = max(len(table), 16)  # a whole vector may be read
         values = f"TABLE = np.array({[*table, *[0.0] * (room - len(table))]!r}, np.float32)\n"
         if len(table) <= most_entries(level):
-            values += f"from {__package__}.permute import picker\npick = picker({level.name!r}, {len(table)})\n"
+            values += f"from {ROOM}.permute import picker\npick = picker({level.name!r}, {len(table)})\n"
     return Native(_header(scheme, scheme.captured_decode, "decode") + values + text)
 
 
@@ -192,7 +193,7 @@ def build_split(kernel: SchemeSplit) -> WithParams:
         tile=TILE,
         groups=count,
         mask=(1 << grouped.bits) - 1,
-        packer="" if whole else f"from {__package__}.bitstream import packer\npack = packer({grouped.bits})\n",
+        packer="" if whole else f"from {ROOM}.bitstream import packer\npack = packer({grouped.bits})\n",
         more=", offset" if grouped.offset else "",
         offset_at=f", part(offset, at, {count})" if grouped.offset else "",
         offset=", offset" if grouped.offset else "",

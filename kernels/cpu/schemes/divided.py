@@ -5,9 +5,9 @@ A row is fitted, its divisors are inverted side by side, and it is encoded while
 
 from __future__ import annotations
 
-from ..schemes.definition import WHOLE, Definition
-from . import isa, nearest
-from .scheme_text import fitted, indented, load, per_block, zeros
+from ...schemes.definition import WHOLE, Definition
+from .. import isa, nearest
+from .text import fitted, indented, load, per_block, zeros
 
 APART = (
     '@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)'  # what seldom runs is compiled once
@@ -59,7 +59,7 @@ def quotient(scheme: Definition) -> nearest.Quotient | None:
 def prelude(scheme: Definition, found: nearest.Quotient, level: isa.Level) -> str:
     """What a module needs before its tile."""
     return _PRELUDE.format(
-        package=__package__,
+        package=__package__.rpartition(".")[0],
         level=level.name,
         least=found.least,
         most=found.most,

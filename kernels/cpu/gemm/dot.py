@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import isa
-from .simd import F64, I8, I16, I32, I64, Emitter, vector
+from .. import isa
+from ..simd import F64, I8, I16, I32, I64, Emitter, vector
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from .simd import F32, I32, I64, Emitter
+from ..simd import F32, I32, I64, Emitter
 
 FAR = 2.0**18  # beyond every code of 16 bits
 LINE = 16  # float32 numbers of a cache line, which has 64 bytes

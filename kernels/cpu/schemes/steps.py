@@ -5,17 +5,18 @@ kernels/reference/schemes.py says what each step computes.
 
 from __future__ import annotations
 
-from ..entry import NO_MEMORY
-from ..factory import Whole, WithParams, register
-from ..forge import Native
-from ..reference.scheme_steps import decode_step, fit_step
-from ..schemes.definition import WHOLE, Definition
-from ..schemes.probe import probe
-from ..schemes.steps import SchemeDecode, SchemeFit
-from . import isa as levels
-from .map import compiled
-from .permute import most_entries
-from .scheme_text import (
+from ...entry import NO_MEMORY
+from ...factory import Whole, WithParams, register
+from ...forge import Native
+from ...reference.scheme_steps import decode_step, fit_step
+from ...schemes.definition import WHOLE, Definition
+from ...schemes.probe import probe
+from ...schemes.steps import SchemeDecode, SchemeFit
+from .. import isa as levels
+from ..map import compiled
+from ..permute import most_entries
+from .text import (
+    ROOM,
     arguments,
     code_part,
     edges,
@@ -31,8 +32,8 @@ from .scheme_text import (
 )
 
 _PICK = f"""
-from {__package__}.local_arrays import local_f32
-from {__package__}.permute import picker
+from {ROOM}.local_arrays import local_f32
+from {ROOM}.permute import picker
 pick = picker({{level!r}}, {{entries}}, scaled=False)
 """
 

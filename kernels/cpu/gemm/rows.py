@@ -15,8 +15,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .epilogue import CONSTANTS
-from .simd import (
+from ..epilogues.epilogue import CONSTANTS
+from ..simd import (
     I8,
     I16,
     I32,

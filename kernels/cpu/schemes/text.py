@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..capture import Captured
-from ..entry import NO_MEMORY
-from ..forge import allocates
-from ..schemes.definition import WHOLE, Definition
-from ..schemes.steps import TABLE_SIZE
-from ..schemes.storage import FLOATS, Stored
-from .eager import eager
-from .reductions import lanes
+from ...capture import Captured
+from ...entry import NO_MEMORY
+from ...forge import allocates
+from ...schemes.definition import WHOLE, Definition
+from ...schemes.steps import TABLE_SIZE
+from ...schemes.storage import FLOATS, Stored
+from ..eager import eager
+from ..reductions import lanes
+
+ROOM = __package__.rpartition(".")[0]  # of the parts that texts import
 
 _HEADER = """\
 import numpy as np
 from numba import njit
-from {package}.scheme_calls import fetch, fetch_to_write, held, held_whole, larger, smaller, zeroed_f32, zeroed_u8
+from {package}.schemes.calls import fetch, fetch_to_write, held, held_whole, larger, smaller, zeroed_f32, zeroed_u8
 from {package}.vectormath import f32, i32, to_int{sequences}
 from {package}.views import as_u16, part, row_at, rows_at, zeros_f32, zeros_i32
 {parts}
@@ -34,12 +36,12 @@ def module(scheme: Definition, captured: dict[str, Captured], pack: str = "") ->
     sequences -= {"f32", "i32", "to_int"}
     parts = []
     if pack:
-        parts.append(f"from {__package__}.bitstream import {pack}\n{pack[:-2]} = {pack}({scheme.bits})\n")
+        parts.append(f"from {ROOM}.bitstream import {pack}\n{pack[:-2]} = {pack}({scheme.bits})\n")
     for name, one in captured.items():
         text = eager(one.emit(name))
         parts.append(lanes(text) if name == "fit" else text)
     names = "".join(f", {name}" for name in sorted(sequences))
-    return _HEADER.format(package=__package__, sequences=names, parts="\n".join(parts))
+    return _HEADER.format(package=ROOM, sequences=names, parts="\n".join(parts))
 
 
 def with_tile(before: str, head: str, body: str) -> str:

@@ -5,9 +5,9 @@ kernels/reference/gemm.py says what it computes; this file only says in which or
 
 from __future__ import annotations
 
-from ..factory import register
-from ..forge import Native
-from ..gemm import Gemm
+from ...factory import register
+from ...forge import Native
+from ...gemm import Gemm
 
 _SOURCE = """\
 import numpy as np
@@ -65,7 +65,7 @@ def build(kernel: Gemm) -> Native:
     body = _REAL.format(**names) if kernel.real else _INTEGER.format(za=za, zb=zb, **names)
     return Native(
         _SOURCE.format(
-            package=__package__,
+            package=__package__.rpartition(".")[0],
             arguments=", ".join([*(f"{x}0, {x}1" for x in axes), *operands]),
             loops=loops,
             za=hoisted,

@@ -1,7 +1,7 @@
 """What a GEMM becomes on the CPU: B packed, its columns folded, and the panels multiplied.
 
 Three steps, of which the first two are computed when the plan is made if B and the zero points are constants. The
-engine below (gemm.py, gemm_plan.py) decides tiles and instructions; this file gives it operands.
+engine below (gemm.py, plan.py) decides tiles and instructions; this file gives it operands.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...primitives import sizes
-from ...primitives.kernel import ArgSpec, Axis, IndexSpace
-from ..factory import WithParams, register
-from ..forge import Native, jit_disabled
-from ..indexing import Index
-from . import gemm_plan, isa, pack_b, packing
-from .epilogue import CONSTANTS_SIZE
-from .finish import Finish
-from .real_epilogue import After
-from .real_finish import RealFinish
+from ....primitives import sizes
+from ....primitives.kernel import ArgSpec, Axis, IndexSpace
+from ...factory import WithParams, register
+from ...forge import Native, jit_disabled
+from ...indexing import Index
+from .. import isa
+from ..epilogues.epilogue import CONSTANTS_SIZE
+from ..epilogues.finish import Finish
+from ..epilogues.real_epilogue import After
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish
+from . import pack_b, packing
+from . import plan as gemm_plan
 from .rows import ROW_SUM, ROW_ZERO
-from .user_finish import UserFinish
 
 TILES = ("mr", "nr", "mc", "kc")  # what tile= may set beside the axes of the index space
 MOST_COLUMNS = 64  # columns that a panel may add to N
@@ -140,7 +142,7 @@ def build_pack(kernel: PackPanels) -> WithParams:
         home, given = "pack_b", f"{engine.level!r}, {dot!r}, {engine.b_dtype!r}"
     else:
         home, given = "wide_pack", f"{dot!r}, {engine.b_dtype!r}"
-    text = f"from tilework.kernels.cpu.{home} import pack_entry\n\nentry = pack_entry({given})\n"
+    text = f"from tilework.kernels.cpu.gemm.{home} import pack_entry\n\nentry = pack_entry({given})\n"
     return WithParams(Native(text, raw=True), params)
 
 
@@ -222,7 +224,7 @@ def build_fold(kernel: FoldColumns) -> WithParams:
         }
         return [words[name] for name in pack_b.FOLD_PARAMETERS]
 
-    return WithParams(Native("from tilework.kernels.cpu.pack_b import fold_entry as entry\n", raw=True), params)
+    return WithParams(Native("from tilework.kernels.cpu.gemm.pack_b import fold_entry as entry\n", raw=True), params)
 
 
 @dataclass(frozen=True)
@@ -362,7 +364,7 @@ def build_gemm(kernel: PanelGemm) -> WithParams:
         plane = packing.plane_bytes(plan.layout)
         return plan.parameters(a.shape[0], plane=plane, terms=engine.terms, unit_stride=_unit(a), finish=finish)
 
-    driver = Native("from tilework.kernels.cpu.gemm import gemm_entry as entry\n", raw=True)
+    driver = Native("from tilework.kernels.cpu.gemm.driver import gemm_entry as entry\n", raw=True)
     return WithParams(driver, params, trailing=len(kernel.extra))
 
 

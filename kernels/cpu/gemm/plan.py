@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from .. import forge
-from . import gemm, isa, rows, wide_rows
+from ... import forge
+from .. import isa
+from ..epilogues.finish import Finish
+from ..epilogues.real_epilogue import After
+from ..epilogues.real_finish import RealFinish
+from ..epilogues.user_finish import UserFinish
+from . import driver as gemm
+from . import rows, wide_rows
 from .dot import DOTS
-from .finish import Finish
 from .microkernel import Tile
 from .packing import PanelLayout, shift_of_a, shift_of_b
-from .real_epilogue import After
-from .real_finish import RealFinish
-from .user_finish import UserFinish
 
 L2_FOR_A = 384 * 1024  # bytes of A that one pass over the panels keeps in L2
 REAL_A = 1536 * 1024  # the same for float32 sums, which read A slowly enough to take it from L3
@@ -103,7 +105,7 @@ class Family:
     def source(self) -> str:
         """Text of the generated module; its entry writes the tiles' addresses, in the order of `tables`."""
         lines = [
-            "from tilework.kernels.cpu.microkernel import After, Tile, table",
+            "from tilework.kernels.cpu.gemm.microkernel import After, Tile, table",
             "from tilework.kernels.cpu.simd import put_s64",
             "",
         ]
@@ -164,7 +166,9 @@ def operand_words(**arrays: Any) -> list[int]:
 @lru_cache(maxsize=1)
 def driver() -> forge.Entry:
     """The driver's native entry."""
-    return forge.entry(forge.Native("from tilework.kernels.cpu.gemm import gemm_entry as entry\n", raw=True), 2, ())
+    return forge.entry(
+        forge.Native("from tilework.kernels.cpu.gemm.driver import gemm_entry as entry\n", raw=True), 2, ()
+    )
 
 
 @dataclass(frozen=True)
@@ -271,7 +275,7 @@ def _preparation(read_a: int, signed: bool, factors: bool) -> forge.Entry:
     name = make.partition("(")[0]
     home = "wide_rows" if read_a >= wide_rows.COPY_2 else "rows"
     return forge.entry(
-        forge.Native(f"from tilework.kernels.cpu.{home} import {name}\n\nentry = {make}\n", raw=True), 1, ()
+        forge.Native(f"from tilework.kernels.cpu.gemm.{home} import {name}\n\nentry = {make}\n", raw=True), 1, ()
     )
 
 
@@ -288,21 +292,23 @@ def finisher(finish: Finish | RealFinish | UserFinish) -> forge.Entry:
     if isinstance(finish, UserFinish):
         return forge.entry(forge.Native(finish.source(), raw=True), 2, ())
     home = "real_finish import After, RealFinish" if isinstance(finish, RealFinish) else "finish import Finish"
-    text = f"from tilework.kernels.cpu.{home}, finish_entry\n\nentry = finish_entry({finish!r})\n"
+    text = f"from tilework.kernels.cpu.epilogues.{home}, finish_entry\n\nentry = finish_entry({finish!r})\n"
     return forge.entry(forge.Native(text, raw=True), 2, ())
 
 
 @cache
 def packer(level: str, dot: str, dtype: str) -> forge.Entry:
     """The entry that packs B at run time (pack_b.py)."""
-    text = f"from tilework.kernels.cpu.pack_b import pack_entry\n\nentry = pack_entry({level!r}, {dot!r}, {dtype!r})\n"
+    text = f"from tilework.kernels.cpu.gemm.pack_b import pack_entry\n\nentry = pack_entry({level!r}, {dot!r}, {dtype!r})\n"
     return forge.entry(forge.Native(text, raw=True), 1, ())
 
 
 @cache
 def folder() -> forge.Entry:
     """The entry that folds zero points and bias at run time (pack_b.py)."""
-    return forge.entry(forge.Native("from tilework.kernels.cpu.pack_b import fold_entry as entry\n", raw=True), 1, ())
+    return forge.entry(
+        forge.Native("from tilework.kernels.cpu.gemm.pack_b import fold_entry as entry\n", raw=True), 1, ()
+    )
 
 
 ITEM = {"s32": 4, "f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "bool": 1}

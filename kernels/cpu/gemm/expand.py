@@ -2,7 +2,7 @@
 
 A chain after a GEMM is one specialisation with run-time constants: bias, then requantize (float or fixed point), or
 dequantize to f32, then relu and clip on the codes, then a residual, relu and clip again, then a table. Any other chain of
-element-wise steps, a user's functions among them, is a finish generated for it (user_finish.py). Each stage is taken in
+element-wise steps, a user's functions among them, is a finish generated for it (epilogues/user_finish.py). Each stage is taken in
 only where the fused result is the same to the bit; `take` says why it is not.
 """
 
@@ -14,23 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from ...primitives import dtypes
-from ...primitives.pipeline import Value
-from ..chain import Chain
-from ..elementwise import Add, AddQuantized, Clip, Relu
-from ..factory import Expand, register
-from ..gemm import Gemm
-from ..lookup import Lookup
-from ..quantize import Dequantize, Quantize
-from ..requantize import Requantize
-from . import isa, packing, quotient
-from .epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
-from .finish import Finish
-from .gemm_steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
-from .gemm_tiles import TILES, given_tile, work
-from .real_epilogue import After
-from .residual import inverse
-from .user_finish import Stage, UserFinish, refuses, user_finish
+from ....primitives import dtypes
+from ....primitives.pipeline import Value
+from ...chain import Chain
+from ...elementwise import Add, AddQuantized, Clip, Relu
+from ...factory import Expand, register
+from ...gemm import Gemm
+from ...lookup import Lookup
+from ...quantize import Dequantize, Quantize
+from ...requantize import Requantize
+from .. import isa
+from ..epilogues import quotient
+from ..epilogues.epilogue import CONSTANTS, CONSTANTS_SIZE, range_constants
+from ..epilogues.finish import Finish
+from ..epilogues.real_epilogue import After
+from ..epilogues.residual import inverse
+from ..epilogues.user_finish import Stage, UserFinish, refuses, user_finish
+from . import packing
+from .steps import ROW_SUM, ROW_ZERO, Engine, FoldColumns, PackPanels, PanelGemm, compiled
+from .tiles import TILES, given_tile, work
 
 
 @dataclass

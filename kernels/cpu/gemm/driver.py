@@ -7,10 +7,10 @@ and nothing else.
 
 from __future__ import annotations
 
-from .epilogue import CONSTANTS_SIZE
-from .integers import native_entry
+from ..epilogues.epilogue import CONSTANTS_SIZE
+from ..integers import native_entry
+from ..simd import address_of, call_entry, get_s64, put_s64
 from .microkernel import call
-from .simd import address_of, call_entry, get_s64, put_s64
 
 # Operands of the driver's block, in order, and the word that each begins at (kernels/entry.py).
 OPERANDS = {

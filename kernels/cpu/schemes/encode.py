@@ -5,15 +5,15 @@ kernels/reference/schemes.py says what each step computes.
 
 from __future__ import annotations
 
-from ..factory import Whole, WithParams, register
-from ..forge import Native
-from ..reference.scheme_steps import encode_step, quantize_step
-from ..schemes.definition import Definition
-from ..schemes.steps import SchemeEncode, SchemeQuantize
-from . import isa as levels
-from . import scheme_divided as divided
-from .map import compiled
-from .scheme_text import (
+from ...factory import Whole, WithParams, register
+from ...forge import Native
+from ...reference.scheme_steps import encode_step, quantize_step
+from ...schemes.definition import Definition
+from ...schemes.steps import SchemeEncode, SchemeQuantize
+from .. import isa as levels
+from ..map import compiled
+from . import divided as divided
+from .text import (
     arguments,
     code_part,
     edges,

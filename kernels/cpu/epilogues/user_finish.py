@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...primitives import dtypes
-from ..chain import written
-from ..elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
-from ..indexing import Index, whole
-from ..map import Map
-from ..quantize import Dequantize, Quantize
-from ..requantize import Requantize
-from . import gemm, isa
-from .elementwise import (
+from ....primitives import dtypes
+from ...chain import written
+from ...elementwise import Add, AddQuantized, Clip, Elementwise, QuantizedElementwise, Relu
+from ...indexing import Index, whole
+from ...map import Map
+from ...quantize import Dequantize, Quantize
+from ...requantize import Requantize
+from .. import isa
+from ..elementwise import (
     add_element,
     add_quantized_element,
     clip_element,
@@ -28,11 +28,12 @@ from .elementwise import (
     quantized_element,
     relu_element,
 )
-from .lanes import TYPES
-from .map import map_element
-from .nest import Element
-from .quantize import dequantize_element, quantize_element
-from .requantize import requantize_element
+from ..gemm import driver as gemm
+from ..lanes import TYPES
+from ..map import map_element
+from ..nest import Element
+from ..quantize import dequantize_element, quantize_element
+from ..requantize import requantize_element
 
 MOST_ARRAYS = 6  # operands by column or element: as many rows as the work area has room for
 ROW = 64  # where in the work area the row of the output begins that cannot be written in place

@@ -15,10 +15,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import isa
+from .. import isa
+from ..simd import F32, I64, Emitter, address_of, copy_bytes, function, vector
 from .epilogue import CONSTANTS_SIZE
 from .real_epilogue import After, Finisher
-from .simd import F32, I64, Emitter, address_of, copy_bytes, function, vector
 
 _ROW = 64  # where in the work area rows begin that cannot be written in place
 _ARGUMENTS = ("acc", "target", "columns", "plane", "constants", "vectors")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...primitives.errors import ArgumentError
-from ..chain import Chain
-from ..tileparams import TileParam, Work
-from . import caches, gemm_plan
-from . import isa as levels
+from ....primitives.errors import ArgumentError
+from ...chain import Chain
+from ...tileparams import TileParam, Work
+from .. import caches
+from .. import isa as levels
+from . import plan as gemm_plan
 from .dot import DOTS
-from .gemm_steps import MOST_COLUMNS
+from .steps import MOST_COLUMNS
 
 MOST_ROWS = 20
 LATENCY = 5  # cycles until the same sum can be added to again

@@ -17,9 +17,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from . import isa, quotient
-from .isa import host_arch as host_arch
-from .simd import F32, I8, I16, I32, Emitter, vector
+from .. import isa
+from ..isa import host_arch as host_arch
+from ..simd import F32, I8, I16, I32, Emitter, vector
+from . import quotient
 
 # The record at `epilogue`: name, offset in bytes. int32 unless the name ends in _f32.
 CONSTANTS = {

@@ -18,11 +18,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from . import isa
+from .. import isa
+from ..epilogues.epilogue import CONSTANTS, emit_store
+from ..epilogues.real_epilogue import After, store_real
+from ..simd import F32, I32, I64, Emitter, function, vector
 from .dot import DOTS
-from .epilogue import CONSTANTS, emit_store
-from .real_epilogue import After, store_real
-from .simd import F32, I32, I64, Emitter, function, vector
 
 # Arguments of a tile, all int64. Addresses unless said otherwise.
 ARGUMENTS = (
@@ -417,7 +417,7 @@ def _caller() -> Any:
 
     def signature_and_code(tile: Any, *given: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            from .simd import VOID
+            from ..simd import VOID
 
             kind = ir.FunctionType(VOID, [I64] * len(ARGUMENTS))
             builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])

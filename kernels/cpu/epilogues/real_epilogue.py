@@ -14,8 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from . import isa
-from .simd import F32, I8, I16, I32, Emitter, vector
+from .. import isa
+from ..simd import F32, I8, I16, I32, Emitter, vector
 
 ITEM = {"f32": 4, "u8": 1, "s8": 1, "u16": 2, "s16": 2}
 # The record at `epilogue`: name, offset in bytes. int32 unless the name ends in _f32. 24 is written by the fold.

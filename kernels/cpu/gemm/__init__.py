@@ -1,0 +1,1 @@
+"""Products on the CPU: what they read, how it is packed, the tiles and the driver."""
