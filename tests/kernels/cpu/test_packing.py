@@ -63,7 +63,7 @@ def test_compiled_folding_equals_numpy(per_row):
         layout, sums, a_zero_point=None if per_row else 200, b_zero_point=zb, a_shift=0, b_shift=-128, bias=bias,
         multiplier=multiplier, constants={"zero_point": 7, "lo": 1},
     )  # fmt: skip
-    record = packing.fold(layout, sums, constants={"zero_point": 7, "lo": 1}).data[:64].copy()
+    record = packing.fold(layout, sums, constants={"zero_point": 7, "lo": 1}).data[: packing.CONSTANTS_SIZE].copy()
     got = packing.aligned(packing.columns_bytes(layout))
     words = []
     for array in (sums, bias, multiplier, None, None if per_row else za, zb, record, got):
