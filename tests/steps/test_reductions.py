@@ -32,6 +32,18 @@ def test_sums_have_the_same_bits_everywhere_around_a_vector(everywhere, rng, n):
     assert_allclose(everywhere(lambda v: ops.reduce("sum", v, -1), x), x.sum(-1), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("columns", [3, 4, 15, 16, 17, 255, 256, 257])
+def test_columns_side_by_side_are_folded_as_rows_are(everywhere, rng, columns):
+    for n in (0, 1, 16, 33):
+        x = (rng.standard_normal((n, columns)) * 10.0 ** rng.integers(-3, 4, (n, columns))).astype(F32)
+        x[n // 2 : n // 2 + 1, ::2] = [-0.0]
+        for view in (x, np.ascontiguousarray(x[::-1])[::-1], np.repeat(x, 2, axis=1)[:, ::2]):
+            assert_array_equal(everywhere(lambda v: ops.reduce("sum", v, 0), view), fold(x.T))
+    y = np.stack([x, -x, x * 3])  # reduced axes that are no run together
+    wanted = fold(np.moveaxis(y, 2, 0).reshape(columns, -1))
+    assert_array_equal(everywhere(lambda v: ops.reduce("sum", v, (0, 1)), y), wanted)
+
+
 @pytest.mark.parametrize("axes", [(1,), (0, 2), None])
 def test_means_over_any_axes(everywhere, rng, axes):
     x = rng.standard_normal((5, 6, 19)).astype(F32)

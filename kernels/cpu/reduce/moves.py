@@ -18,7 +18,7 @@ from ...reduce.rows import WIDTH
 from ..simd import I1, I64
 
 
-def _parts(context: Any, builder: Any, array: Any, value: Any) -> tuple[list[Any], list[Any], int]:
+def parts(context: Any, builder: Any, array: Any, value: Any) -> tuple[list[Any], list[Any], int]:
     """Sizes, strides and the bytes of an element."""
     made = context.make_array(array)(context, builder, value)
     sizes, strides = (list(cgutils.unpack_tuple(builder, t)) for t in (made.shape, made.strides))
@@ -32,7 +32,7 @@ def are_runs(first: int) -> Any:
     @intrinsic
     def runs(typingctx: Any, array: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            sizes, strides, item = _parts(context, builder, array, args[0])
+            sizes, strides, item = parts(context, builder, array, args[0])
             step, found = ir.Constant(I64, item), ir.Constant(I1, 1)
             for size, stride in list(zip(sizes, strides, strict=True))[: first - 1 if first else None : -1]:
                 short = builder.icmp_signed("<=", size, ir.Constant(I64, 1))
@@ -53,7 +53,7 @@ def elements_of(first: int) -> Any:
     def elements(typingctx: Any, array: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             count = ir.Constant(I64, 1)
-            for size in _parts(context, builder, array, args[0])[0][first:]:
+            for size in parts(context, builder, array, args[0])[0][first:]:
                 count = builder.mul(count, size)
             return count
 
@@ -76,7 +76,7 @@ def mover(first: int, out: bool) -> Any:
     def move(typingctx: Any, array: Any, near: Any, pitch: Any, far: Any, step: Any, rows: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             near, pitch, far, step, rows = args[1:]
-            sizes, strides, item = _parts(context, builder, array, args[0])
+            sizes, strides, item = parts(context, builder, array, args[0])
             pointer = ir.IntType(8 * item).as_pointer()
             at = cgutils.alloca_once_value(builder, near)
 

@@ -16,6 +16,7 @@ from ...forge import Native
 from ...indexing import AXES
 from ..elements import place, start_of
 from ..stores import LEAST_ROW, MOST_ROW, streams
+from .columns import COLUMNS, LEAST
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class RowTile:
                    `spare` is the address of scratch that kernels/reduce/rows.py was asked for
     spare          bytes of it, as an expression
     prelude        module text that the body needs
+    columns        lines over `total` that set the place, after the prelude's `fold_down` (columns.py) has folded a column;
+                   then rows that lie side by side in memory are folded there
     together       the body is run once for `rows` neighbouring rows, at most 16, with `x_step` and `NAME_step` bytes from
                    one to the next; it stores places itself, at `NAME_at`. If the result may be streamed, `ahead` bytes
                    on are the next rows, 0 where they need not be asked for
@@ -48,6 +51,7 @@ class RowTile:
     places: Sequence[str] = ()
     others: Sequence[str] = ()
     spare: str = ""
+    columns: Sequence[str] = ()
     together: bool = False
 
     def streamed(self) -> WithParams:
@@ -83,6 +87,14 @@ class RowTile:
             lines.add("buffer = piece_buffer()")
         widest = " + ".join(f"{name}_size" for name, _ in rows)
         lines.add(f"width = {'together(n)' if self.together else '1'} if in_place else width_of({widest})")
+        down = bool(self.columns) and self.kept > 0
+        if down:
+            last_kept = self.kept - 1
+            item = _item(self.source)
+            lines.add(f"down = not in_place and x.strides[{last_kept}] == {item} and x.shape[{last_kept}] >= {LEAST}")
+            lines.begin("if down:")
+            lines.add(f"width = {COLUMNS}")
+            lines.end()
         for axis in axes[:-1]:
             lines.begin(f"for {axis} in range({axis}0, {axis}1):")
         last = axes[-1] if axes else ""
@@ -92,6 +104,18 @@ class RowTile:
         else:
             lines.add("rows = 1")
         indices = "".join(f"{axis}_, " if axis == last else f"{axis}, " for axis in axes)
+        if down:
+            lines.begin("if down:")
+            lines.add(f"totals = fold_down(x, place(x, ({indices})), rows)")
+            lines.begin("for row in range(rows):")
+            lines.add("total = get_f32(totals, row)")
+            for line in self.columns:
+                lines.add(line)
+            for name in self.places:
+                lines.add(f"{name}[{''.join(f'{axis}, ' for axis in axes[:-1])}{last}_ + row] = {name}_value")
+            lines.end()
+            lines.add("continue")
+            lines.end()
         lines.add("at = rest")
         for name, _ in rows:
             lines.add(f"{name}_at = {name}_from = place({name}, ({indices}))")
@@ -179,6 +203,7 @@ from {package}.bodies import *
 from {package}.passes import one_pass
 from {package}.moves import are_runs, elements_of, mover, together, width_of
 from {package}.rows import place, start_of
+from tilework.kernels.cpu.simd import get_f32
 from tilework.kernels.cpu.stores import piece_buffer, stream, streamed
 {prelude}
 

@@ -67,6 +67,9 @@ def reduce_tile(kernel: Reduce) -> RowTile:
             return RowTile(kept, len(kernel.axes), t, body, prelude, places=("y",))
         fn, fold, result = _REAL[kernel.op]
         prelude += pass_text("folded", fn, t, folds=fold)
+        prelude += (
+            f"from {__package__}.columns import fold_columns\nfold_down = fold_columns({fn}, {t!r}, {fold!r}, {kept})\n"
+        )
         return RowTile(
             kept,
             len(kernel.axes),
@@ -74,6 +77,7 @@ def reduce_tile(kernel: Reduce) -> RowTile:
             [f"y_value = {narrowed(result.format('folded(n, src)'), t)}"],
             prelude,
             places=("y",),
+            columns=[f"y_value = {narrowed(result.format('total'), t)}"],
         )
     start, step, result = _WHOLE[kernel.op]
     info = dtypes.get("u8" if t == "bool" else t)
