@@ -142,14 +142,19 @@ class Source:
 
 
 def _hash(folder: Path, location: str) -> str | None:
-    """The hash of a file beside the model; None where there is none, or it is too large for a plan to be kept."""
-    path = (folder / location).resolve()
-    if not path.is_relative_to(folder) or not path.is_file() or path.stat().st_size > files.limit() // files.LARGEST:
-        return None
+    """The hash of a file beside the model; None where none can be read, or it is too large for a plan to be kept."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
+    try:
+        path = (folder / location).resolve()
+        if not path.is_relative_to(folder) or not path.is_file():
+            return None
+        if path.stat().st_size > files.limit() // files.LARGEST:
+            return None
+        with path.open("rb") as file:
+            while piece := file.read(PIECE):
+                digest.update(piece)
+    except (OSError, ValueError, RuntimeError):  # no name of a file, nothing that may be read, links in a circle
+        return None
     return digest.hexdigest()
 
 

@@ -68,6 +68,8 @@ class Epilogue:
                 if had_bias == (self.bias is not None):
                     self.stages.append(stage)
                 return None
+            if isinstance(kernel, Lookup):
+                return reason
         reason = refuses([*self.stages, stage], rank)
         if reason is None:
             self.stages.append(stage)
