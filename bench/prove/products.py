@@ -178,7 +178,7 @@ def _recurrent(draw: Draw, cell: Cell) -> Any:
     """A layer in one direction, with and without what ONNX lets a layer leave out."""
     gates, hidden, width = GATES[cell.step], int(draw.pick(1, 5, 16, 33)), draw.size(1, 40)
     steps, batch = draw.size(1, 9), draw.size(1, 5)
-    x = draw.input("f32", (steps, batch, width), tame=True)
+    x = draw.input(cell.dtype, (steps, batch, width), tame=True)
     shapes = (gates * hidden, width), (gates * hidden, hidden)
     more: dict[str, Any] = {"reverse": draw.maybe(0.3), "clip": float(draw.pick(0.0, 0.0, 0.5))}
     w: Any
@@ -193,7 +193,7 @@ def _recurrent(draw: Draw, cell: Cell) -> Any:
     if cell.step == "gru":
         more["linear_before_reset"] = draw.maybe()
     bias = draw.pick(None, draw.numbers.uniform(-1, 1, 2 * gates * hidden).astype(np.float32))
-    states = [draw.input("f32", (batch, hidden), tame=True) for _ in range(1 + (cell.step == "lstm"))]
+    states = [draw.input(cell.dtype, (batch, hidden), tame=True) for _ in range(1 + (cell.step == "lstm"))]
     if cell.step == "lstm":
         peepholes = draw.pick(None, draw.numbers.uniform(-1, 1, 3 * hidden).astype(np.float32))
         h, c = states
