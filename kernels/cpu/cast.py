@@ -32,7 +32,8 @@ def build(kernel: Cast, isa: str | None = None) -> WithParams:
     value = "{values}[{x}]" if table else "{x}"
     if kernel.source in BYTES:
         value = f"low_bits(np.int64({{x}}), {dtypes.get(kernel.source).bits}, {kernel.source[0] == 's'})"
-    home = f"from {__package__}.cast import half, low_bits, odd, power_of_two, small_float, toward_zero, toward_zero32"
+    home = f"from {__package__}.cast import half, low_bits, odd, power_of_two, small_float\n"
+    home += f"from {__package__}.cast import toward_zero, toward_zero32, toward_zero_u64"
     element = Element(
         kernel.rank,
         [("x", whole(kernel.rank))],
@@ -51,6 +52,8 @@ def _converted(kernel: Cast, value: str, real: bool, double: bool, f16: bool) ->
     if target.kind in ("uint", "int"):
         if kernel.dtype == "s32" and real:
             return f"toward_zero32(np.float64({value}))"
+        if kernel.dtype == "u64" and real:
+            return f"np.uint64(toward_zero_u64(np.float64({value})))"
         number = f"toward_zero(np.float64({value}))" if real else value
         if kernel.dtype in BYTES:  # as ml_dtypes stores them: the other bits are 0
             return f"low_bits(np.int64({number}), {target.bits}, False)"
@@ -124,6 +127,14 @@ def toward_zero(x):
     if x >= -9223372036854775808.0 and x < 9223372036854775808.0:
         return np.int64(x)
     return np.int64(-9223372036854775808)
+
+
+@_scalar
+def toward_zero_u64(x):
+    """Toward zero as the bits of a u64; as s64 for what that does not hold."""
+    if x >= 9223372036854775808.0 and x < 18446744073709551616.0:
+        return np.int64(x - 9223372036854775808.0) ^ np.int64(-9223372036854775808)
+    return toward_zero(x)
 
 
 @_scalar

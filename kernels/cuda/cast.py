@@ -11,6 +11,7 @@ from .nest import Element, nest
 
 REAL = {"f32": "{}", "f16": "f16_to_f32({})", "bf16": "bf16_to_f32({})"}
 INTEGERS = ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")
+WHOLE = {"s32": "whole_s32", "u64": "whole_u64"}
 EXACT = ("bool", "u8", "s8", "u16", "s16", "s32")  # that one instruction makes a float32 of
 
 
@@ -36,7 +37,7 @@ def result_of(kernel: Cast) -> str:
     if dtype in REAL:
         return f"{dtype}_bits({{x}})"
     if source in REAL:
-        return "whole_s32({x})" if dtype == "s32" else "whole_s64({x})"
+        return WHOLE.get(dtype, "whole_s64") + "({x})"
     return "{x}"
 
 

@@ -190,7 +190,7 @@ def bounded(x, lo, hi):
 # Other types -------------------------------------------------------------------------------------------------------------
 
 _LEAST32, _MOST32 = np.int64(-(2**31)), np.int64(2**31 - 1)
-_LEAST64, _PAST64 = np.int64(-(2**63)), np.float32(2.0**63)
+_LEAST64, _PAST64, _PASTU64 = np.int64(-(2**63)), np.float32(2.0**63), np.float32(2.0**64)
 _SIGN64, _ABOVE32 = np.uint64(2**63), np.int64(2**32)
 
 
@@ -205,6 +205,12 @@ def whole_s32(x):
 def whole_s64(x):
     """Toward zero; -2**63 for what an s64 does not hold."""
     return ptx.to_int64(x) if x < _PAST64 else _LEAST64
+
+
+@device
+def whole_u64(x):
+    """The bits of a u64, toward zero; those of whole_s64 for what a u64 does not hold."""
+    return ptx.to_int64(ptx.sub(x, _PAST64)) ^ _LEAST64 if x >= _PAST64 and x < _PASTU64 else whole_s64(x)
 
 
 @device

@@ -17,7 +17,8 @@ def cast(x: NDArray[Any], dtype: str, saturate: bool = True, scale_rounding: str
 
     To bool: whether it is not zero. Between integers: the low bits. From real numbers to integers: toward zero; what
     the type does not hold becomes -2**31 for s32, and for all others the low bits of a conversion to s64, in which NaN
-    and what lies beyond is -2**63. To u4 s4 u2 s2: the low bits of such a conversion, one code an element.
+    and what lies beyond is -2**63; u64 holds what is below 2**64. To u4 s4 u2 s2: the low bits of such a conversion,
+    one code an element.
     To real numbers: to the nearest, ties to even, once. Small floats (f8.., f6.., f4..): with `saturate` what they
     cannot hold, infinity too, becomes their largest finite value; else what ml_dtypes gives.
     """
@@ -30,6 +31,10 @@ def cast(x: NDArray[Any], dtype: str, saturate: bool = True, scale_rounding: str
             if dtype == "s32" and _is_real(x):
                 inside = (whole >= -(2**31)) & (whole < 2**31)
                 whole = np.where(inside, whole, -(2**31))
+            if dtype == "u64" and _is_real(x):
+                wide = np.trunc(x.astype(np.float64))
+                high = (wide >= 2.0**63) & (wide < 2.0**64)
+                return np.where(high, np.where(high, wide, 0).astype(np.uint64), whole.astype(np.uint64))
             if dtype in BITS:
                 low = whole.astype(np.uint64) & np.uint64((1 << BITS[dtype]) - 1)
                 codes = low.astype(np.int64)

@@ -102,6 +102,29 @@ def is_nan(x):
     return np.isnan(x.astype(np.float64)) if x.dtype.kind in "fV" else np.zeros(x.shape, bool)
 
 
+@pytest.mark.parametrize("source", ["f32", "f64", "bf16"])
+def test_the_upper_half_of_u64_is_exact(source):
+    powers = [
+        2.0**63,
+        1.5 * 2.0**63,
+        2.0**63 + 2.0**56,
+        2.0**64 - 2.0**56,
+        2.0**63 - 2.0**55,
+        5.0,
+        -1.0,
+        2.0**64,
+        np.nan,
+    ]
+    with np.errstate(invalid="ignore"):
+        x = np.array(powers).astype(dtypes.get(source).numpy)
+    wide = x.astype(np.float64)
+    wanted = [int(v) if 0 <= v < 2.0**64 else 2**64 - 1 if v == -1 else 2**63 for v in wide]
+    pipe = tw.Pipeline("casts")
+    pipe.output("y", ops.cast(pipe.input("x", source, x.shape), "u64"))
+    for executor in (tw.SingleThreadExecutor("reference"), tw.TilingExecutor(2)):
+        assert executor.run(pipe, {"x": x})["y"].tolist() == wanted
+
+
 def test_real_numbers_are_rounded_once():
     x = np.array([1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-11], np.float64)
     np.testing.assert_array_equal(tw.eager.cast(x, "f16"), np.array([1 + 2.0**-10, 1, 1], np.float16))
