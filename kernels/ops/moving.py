@@ -414,6 +414,8 @@ def one_hot(indices: Operand, depth: int, values: Operand = (0.0, 1.0), axis: in
     if isinstance(values, tuple):
         values = np.asarray(values, np.float32)
     values = value_of(pipe, values, "one_hot", "values")
+    if values.dtype is not None and values.dtype.packed:
+        raise Unsupported(f"one_hot: values are {values.dtype}, several to a byte; types with whole bytes work")
     axis = axis_of("one_hot", axis, indices.ndim + 1)
     kernel = OneHot(dtype_of(values), indices.ndim, axis, int(depth), dtype_of(indices))
     return only(pipe.add(kernel, indices=indices, values=values))

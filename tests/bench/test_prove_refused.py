@@ -9,7 +9,7 @@ from tilework.bench.prove import refused
 from tilework.bench.prove.draw import Cell, Family
 from tilework.bench.prove.run import FAMILIES
 from tilework.kernels import ops
-from tilework.primitives.errors import ShapeMismatch
+from tilework.primitives.errors import ShapeMismatch, Unsupported
 from tilework.primitives.pipeline import Pipeline
 
 LEFT_OUT = [(family, cells) for family in FAMILIES if (cells := list(refused.others(family)))]
@@ -61,3 +61,10 @@ def test_parameters_of_which_there_is_one_are_refused_where_there_are_many(slot)
     q = pipe.input("q", "f32", (1, 1, 2, 3))
     with pytest.raises(ShapeMismatch, match=r"attention: scale has shape \(2,\); one works"):
         ops.attention(q, q, q, scale=[1.0, 2.0])
+
+
+def test_packed_values_of_one_hot_are_refused_by_name():
+    pipe = Pipeline()
+    indices, values = pipe.input("i", "s64", (3,)), pipe.input("v", "u4", (2,))
+    with pytest.raises(Unsupported, match="one_hot: values are u4"):
+        ops.one_hot(indices, 4, values)
